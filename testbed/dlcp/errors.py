@@ -1,0 +1,46 @@
+"""Errors for the person who must act: where it went wrong, what is wrong, what to do next."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What the `dlcp` command returns to the shell."""
+
+    FINE = 0
+    RUN_FAILED = 1
+    BAD_INPUT = 2
+    MACHINE_CANNOT = 3
+    SUSPECT = 4
+    INTERRUPTED = 130
+
+
+class Problem(Exception):  # noqa: N818 - a problem is shown to a person, not raised at a programmer
+    """One thing that is wrong.
+
+    where: file:line:col, a host, a switch port, a command; empty when there is no place to name.
+    what: the fact, with its numbers.
+    hint: the next thing to do; empty when the fact alone says it.
+    exit_code: what the command returns when this problem ends it.
+    """
+
+    def __init__(
+        self, where: str, what: str, hint: str = "", *, exit_code: ExitCode = ExitCode.BAD_INPUT
+    ) -> None:
+        super().__init__(where, what, hint)
+        self.where = where
+        self.what = what
+        self.hint = hint
+        self.exit_code = exit_code
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{text}\n    {self.hint}" if self.hint else text
+
+
+class MachineCannot(Problem):
+    """This machine lacks what the command needs (root, a kernel feature, a program, CPU)."""
+
+    def __init__(self, where: str, what: str, hint: str = "") -> None:
+        super().__init__(where, what, hint, exit_code=ExitCode.MACHINE_CANNOT)
