@@ -1,0 +1,66 @@
+"""What a person writes: one YAML file that runs on every substrate."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from dlcp.model.base import Frozen
+from dlcp.model.topology import Topology
+from dlcp.model.units import Duration, Rate, Size
+from dlcp.model.workload import Background, Job
+
+FORMAT_VERSION = 1
+
+
+class Scaling(Frozen):
+    """How a lab is shrunk into this machine (DESIGN.md, "Scaling a lab into a laptop").
+
+    Message sizes are divided by byte_scale; compute times, link delays and protocol timers are multiplied by
+    time_dilation; the emulated link then runs at lab_rate / (byte_scale · time_dilation).
+    """
+
+    lab_rate_bps: Rate = Field(alias="lab_rate")
+    byte_scale: float = Field(default=1.0, ge=1)
+    time_dilation: float = Field(default=1.0, ge=1)
+
+
+class SchemeChoice(Frozen):
+    """A scheme under comparison: which one, its label in tables and plots, and the knobs that differ from its own."""
+
+    scheme: str
+    label: str
+    knobs: dict[str, Any] = Field(default_factory=dict)
+
+
+class Expectation(Frozen):
+    """An ordering that the experiment claims: `metric` of `scheme` against `against`, in one job.
+
+    better: the 95 % intervals do not overlap, in the better direction. not-worse: the paired interval of the
+    difference reaches the good side or zero.
+    """
+
+    job: str
+    metric: str
+    scheme: str
+    against: str
+    relation: Literal["better", "not-worse"]
+
+
+class Experiment(Frozen):
+    """Everything that defines a set of runs: schemes × jobs × repeats."""
+
+    format: Literal[1]
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
+    description: str
+    seed: int = Field(ge=0)
+    repeats: int = Field(ge=1, le=1000)
+    time_limit_s: Duration = Field(default=120.0, alias="time_limit")
+    topology: Topology
+    port_buffer_bytes: Size = Field(alias="port_buffer")
+    scaling: Scaling
+    jobs: dict[str, Job] = Field(min_length=1)
+    background: tuple[Background, ...] = ()
+    schemes: tuple[SchemeChoice, ...] = Field(min_length=1)
+    expect: tuple[Expectation, ...] = ()

@@ -1,0 +1,84 @@
+"""What a run leaves behind: result.json and Parquet tables, one schema for all substrates."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+FORMAT_VERSION = 1
+
+Status = Literal["ok", "failed", "unsupported", "suspect"]
+
+TABLES: dict[str, dict[str, str]] = {
+    # one worker's iteration
+    "iterations": {
+        "job": "string", "worker": "string", "iteration": "int32", "warmup": "bool",
+        "start_s": "double", "end_s": "double", "compute_s": "double", "exposed_comm_s": "double",
+        "parameters_crc32": "int64",
+    },
+    # one tensor's journey on one leg; start: handed to the transport; end: complete at the receiver
+    "messages": {
+        "job": "string", "iteration": "int32", "warmup": "bool", "tensor": "int32", "layer": "int32",
+        "leg": "string", "src": "string", "dst": "string", "bytes": "int64", "start_s": "double",
+        "end_s": "double", "delivered_bytes": "int64", "lost_bytes": "int64", "resent_bytes": "int64",
+        "probes": "int32", "loss_bound": "double",
+    },
+    # one (port, queue, precedence); peak and histogram are the queue's, in the row of precedence 0
+    "ports": {
+        "switch": "string", "port": "string", "queue": "int32", "precedence": "int32",
+        "enqueued_packets": "int64", "enqueued_bytes": "int64",
+        "dropped_wred_packets": "int64", "dropped_wred_bytes": "int64",
+        "dropped_tail_packets": "int64", "dropped_tail_bytes": "int64",
+        "dropped_loss_packets": "int64", "dropped_loss_bytes": "int64",
+        "marked_ce_packets": "int64", "marked_ce_bytes": "int64",
+        "peak_backlog_bytes": "int64", "backlog_histogram": "list<int64>",
+    },
+    # one evaluation of a real job; time_s is since the job's first iteration began, evaluation excluded
+    "training": {
+        "job": "string", "step": "int32", "time_s": "double", "loss": "double", "accuracy": "double",
+    },
+    # one sample of one host ("machine": the whole emulating machine)
+    "hosts": {
+        "host": "string", "time_s": "double", "cpu_busy": "double", "softnet_dropped": "int64",
+        "rx_overflow": "int64", "sched_late_s": "double",
+    },
+}  # fmt: skip
+"""Table → column → Arrow type. Times are seconds of the run's monotonic clock, the same for all hosts."""
+
+
+class RunResult(BaseModel):
+    """result.json. Written last: a directory without a valid one is not a finished run.
+
+    run: what defines it (experiment, scheme, knobs, job, repeat, seed, substrate). regime: the scaling in words
+    and numbers, for every plot. traffic: bytes of gradients and parameters by transport ("dlcp", "tcp").
+    ideal: the ideal transport's iteration time and message time, seconds. jct_s: first iteration's start to
+    last worker's end. fidelity: monitor → {value, bound, unit, ok}.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    format_version: int = FORMAT_VERSION
+    run_id: str
+    experiment: str
+    scheme: str
+    label: str
+    job: str
+    repeat: int
+    seed: int
+    substrate: str
+    status: Status
+    reason: str = ""
+    warnings: list[str] = Field(default_factory=list)
+    run: dict[str, Any] = Field(default_factory=dict)
+    jct_s: float | None = None
+    regime: dict[str, Any] = Field(default_factory=dict)
+    ideal: dict[str, float] = Field(default_factory=dict)
+    traffic: dict[str, int] = Field(default_factory=dict)
+    knobs: dict[str, Any] = Field(default_factory=dict)
+    topology: dict[str, Any] = Field(default_factory=dict)
+    intended: dict[str, Any] = Field(default_factory=dict)
+    effective: dict[str, Any] = Field(default_factory=dict)
+    fidelity: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    expect: list[dict[str, Any]] = Field(default_factory=list)
+    provenance: dict[str, Any] = Field(default_factory=dict)

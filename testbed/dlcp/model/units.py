@@ -1,0 +1,99 @@
+"""Quantities as people write them ("100 Mbit/s", "40 kB", "5 ms", "10 %") and as the code counts them.
+
+Inside, a quantity is a plain number whose name carries its unit: `rate_bps`, `size_bytes`, `delay_s`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+_NUMBER = re.compile(r"\s*([+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ%/]*)\s*")
+
+_RATES_BPS = {
+    "bit/s": 1.0, "kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9, "Tbit/s": 1e12,
+}  # fmt: skip
+_SIZES_BYTES = {"B": 1, "kB": 1_000, "KiB": 1_024, "MB": 1_000_000, "MiB": 1_048_576, "GB": 1_000_000_000}
+_DURATIONS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
+_FRACTIONS = {"%": 0.01, "": 1.0}
+
+
+def _parse(value: object, units: dict[str, float], kind: str, example: str) -> float:
+    """A number times its unit; raises ValueError with the units that are known."""
+    match = _NUMBER.fullmatch(value) if isinstance(value, str) else None
+    if match and match[2] in units:
+        return float(match[1]) * units[match[2]]
+    known = ", ".join(unit for unit in units if unit)
+    raise ValueError(f"{value!r} is not a {kind}: write a number and a unit ({known}), such as {example!r}")
+
+
+def parse_rate_bps(value: object) -> float:
+    """"100 Mbit/s" → 1e8. Bits, decimal prefixes, as link rates are sold. A number is taken as bit/s."""
+    rate = float(value) if _is_number(value) else _parse(value, _RATES_BPS, "rate", "100 Mbit/s")
+    if rate <= 0:
+        raise ValueError(f"{value!r} is not a rate that can carry anything: it must be above 0")
+    return rate
+
+
+def parse_size_bytes(value: object) -> int:
+    """"40 kB" → 40000. kB and MB are decimal, KiB and MiB binary. A number is taken as bytes."""
+    size = float(value) if _is_number(value) else _parse(value, dict(_SIZES_BYTES), "size", "40 kB")  # type: ignore[arg-type]
+    if size < 0 or size != int(size):
+        raise ValueError(f"{value!r} is not a size: it must be a whole number of bytes, 0 or more")
+    return int(size)
+
+
+def parse_duration_s(value: object) -> float:
+    """"5 ms" → 0.005. A number is taken as seconds."""
+    duration = float(value) if _is_number(value) else _parse(value, _DURATIONS_S, "duration", "5 ms")  # type: ignore[arg-type]
+    if duration < 0:
+        raise ValueError(f"{value!r} is not a duration: it must be 0 or more")
+    return duration
+
+
+def parse_fraction(value: object) -> float:
+    """"10 %" → 0.1; 0.1 → 0.1. Between 0 and 1."""
+    fraction = float(value) if _is_number(value) else _parse(value, _FRACTIONS, "share", "10 %")  # type: ignore[arg-type]
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"{value!r} is not a share: it must lie between 0 and 1 (0 % and 100 %)")
+    return fraction
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+Rate = Annotated[float, BeforeValidator(parse_rate_bps)]
+Size = Annotated[int, BeforeValidator(parse_size_bytes)]
+Duration = Annotated[float, BeforeValidator(parse_duration_s)]
+Fraction = Annotated[float, BeforeValidator(parse_fraction)]
+
+
+def show_rate(rate_bps: float) -> str:
+    """1e8 → "100 Mbit/s"."""
+    return _show(rate_bps, (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0)))
+
+
+def show_size(size_bytes: float) -> str:
+    """40000 → "40 kB"."""
+    return _show(size_bytes, (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)))
+
+
+def show_duration(duration_s: float) -> str:
+    """0.005 → "5 ms"."""
+    return _show(duration_s, (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)))
+
+
+def show_fraction(fraction: float) -> str:
+    """0.1 → "10 %"."""
+    return f"{fraction * 100:.3g} %"
+
+
+def _show(value: float, scale: tuple[tuple[str, float], ...]) -> str:
+    for unit, factor in scale:
+        if abs(value) >= factor:
+            return f"{value / factor:.4g} {unit}"
+    unit, factor = scale[-1]
+    return f"{value / factor:.4g} {unit}"

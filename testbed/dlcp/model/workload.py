@@ -1,0 +1,111 @@
+"""What moves over the fabric: training jobs (a layer profile, or a real training script) and background."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from dlcp.model.base import Frozen
+from dlcp.model.units import Duration, Fraction, Size
+
+
+class Layer(Frozen):
+    """One layer, input side first. Times are for the profile's batch on its device, in lab seconds."""
+
+    name: str
+    parameters: int = Field(ge=1)
+    forward_s: Duration = Field(alias="forward")
+    backward_s: Duration = Field(alias="backward")
+
+
+class Profile(Frozen):
+    """A model as its layers: true parameter counts; compute is waited for, gradients are made from a seed."""
+
+    kind: Literal["profile"]
+    name: str
+    source: str
+    source_quality: Literal["measured", "derived"]
+    device: str
+    batch: int = Field(ge=1)
+    parameters: int = Field(ge=1)
+    layers: tuple[Layer, ...] = Field(min_length=1)
+
+
+class Training(Frozen):
+    """A real training job: a Python file in workloads/ that offers `job(options) -> TrainingJob`."""
+
+    kind: Literal["training"]
+    name: str
+    script: str
+    dataset: str
+    batch: int = Field(ge=1)
+    learning_rate: float = Field(gt=0)
+    momentum: float = Field(ge=0, lt=1)
+
+
+Workload = Annotated[Profile | Training, Field(discriminator="kind")]
+
+
+class Job(Frozen):
+    """A training job placed on hosts: data parallel, synchronous, parameter server.
+
+    iterations: how many the job runs. bucket_bytes: layers are fused into buckets of about this many bytes on
+    the emulated wire (BytePS and DDP do the same); a layer is never split over servers.
+    warmup_iterations: left out of iteration and message statistics (cold windows, first touch).
+    """
+
+    workload: str
+    workers: tuple[str, ...] = Field(min_length=1)
+    servers: tuple[str, ...] = Field(min_length=1)
+    iterations: int = Field(ge=2, le=100_000)
+    warmup_iterations: int = Field(default=1, ge=0)
+    bucket_bytes: Size = Field(default=40_000, alias="bucket")
+    byte_scaled: bool = True
+    evaluations: int = Field(default=10, ge=1)
+
+
+class Incast(Frozen):
+    """Synchronised bursts: at random instants every source sends `burst` bytes to one sink at once, over UDP.
+
+    queue: the switch queue it is sent in under every scheme alike, so that no scheme wins by outranking it.
+    interval: mean of the exponential gap between bursts. Bursts are paced at the link's rate by each source.
+    """
+
+    kind: Literal["incast"]
+    sources: tuple[str, ...] = Field(min_length=1)
+    sinks: tuple[str, ...] = Field(min_length=1)
+    burst_bytes: Size = Field(alias="burst")
+    interval_s: Duration = Field(alias="interval")
+    queue: int = Field(default=0, ge=0, le=7)
+
+
+Background = Incast
+
+
+class TransportSettings(Frozen):
+    """What an agent must know to open its end of a scheme's transport. Pure data; sent to the agent as JSON.
+
+    kind: "tcp" or "dlcp". The rest is used by the kind that knows it; times are already in emulated seconds.
+    """
+
+    kind: Literal["tcp", "dlcp"]
+    tcp_congestion_control: str = "cubic"
+    tcp_ecn: bool = False
+    tcp_low_water_bytes: int = 0
+    congestion_control: str = "timely"
+    loss_bound: Fraction = 0.0
+    pull_loss_bound: Fraction = 0.0
+    stop: Literal["lazy", "eager"] = "lazy"
+    selective_drop: Literal["wred", "ect", "off"] = "wred"
+    priority_queues: int = Field(default=1, ge=1, le=7)
+    layer_map: Literal["equal-bytes", "equal-count"] = "equal-bytes"
+    protected_tail_share: Fraction = 0.2
+    must_arrive_below_packets: int = 8
+
+
+class HostSettings(Frozen):
+    """What a scheme sets in a host's network stack: sysctls, and the floor of TCP's retransmission timer."""
+
+    sysctls: dict[str, str] = Field(default_factory=dict)
+    rto_min_s: Duration | None = None
