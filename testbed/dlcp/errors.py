@@ -25,9 +25,7 @@ class Problem(Exception):  # noqa: N818 - a problem is shown to a person, not ra
     exit_code: what the command returns when this problem ends it.
     """
 
-    def __init__(
-        self, where: str, what: str, hint: str = "", *, exit_code: ExitCode = ExitCode.BAD_INPUT
-    ) -> None:
+    def __init__(self, where: str, what: str, hint: str = "", *, exit_code: ExitCode = ExitCode.BAD_INPUT) -> None:
         super().__init__(where, what, hint)
         self.where = where
         self.what = what

@@ -37,9 +37,9 @@ class Graph(Frozen):
         return {node: tuple(others) for node, others in found.items()}
 
     def next_hops(self, switch: str, host: str) -> tuple[str, ...]:
-        """The neighbours of `switch` on a shortest path to `host` (equal-cost multipath); empty if unreachable.
+        """The neighbours of `switch` on a shortest path to `host` (equal-cost multipath).
 
-        Hosts do not forward: a path runs through switches alone.
+        Empty if unreachable. Hosts do not forward: a path runs through switches alone.
         """
         distance = self._distances_to(host)
         if switch not in distance:

@@ -6,7 +6,7 @@ Inside, a quantity is a plain number whose name carries its unit: `rate_bps`, `s
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, TypeGuard
 
 from pydantic import BeforeValidator
 
@@ -15,7 +15,7 @@ _NUMBER = re.compile(r"\s*([+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Z
 _RATES_BPS = {
     "bit/s": 1.0, "kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9, "Tbit/s": 1e12,
 }  # fmt: skip
-_SIZES_BYTES = {"B": 1, "kB": 1_000, "KiB": 1_024, "MB": 1_000_000, "MiB": 1_048_576, "GB": 1_000_000_000}
+_SIZES_BYTES = {"B": 1.0, "kB": 1e3, "KiB": 1_024.0, "MB": 1e6, "MiB": 1_048_576.0, "GB": 1e9}
 _DURATIONS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
 _FRACTIONS = {"%": 0.01, "": 1.0}
 
@@ -30,7 +30,7 @@ def _parse(value: object, units: dict[str, float], kind: str, example: str) -> f
 
 
 def parse_rate_bps(value: object) -> float:
-    """"100 Mbit/s" → 1e8. Bits, decimal prefixes, as link rates are sold. A number is taken as bit/s."""
+    """ "100 Mbit/s" → 1e8. Bits, decimal prefixes, as link rates are sold. A number is taken as bit/s."""
     rate = float(value) if _is_number(value) else _parse(value, _RATES_BPS, "rate", "100 Mbit/s")
     if rate <= 0:
         raise ValueError(f"{value!r} is not a rate that can carry anything: it must be above 0")
@@ -38,30 +38,30 @@ def parse_rate_bps(value: object) -> float:
 
 
 def parse_size_bytes(value: object) -> int:
-    """"40 kB" → 40000. kB and MB are decimal, KiB and MiB binary. A number is taken as bytes."""
-    size = float(value) if _is_number(value) else _parse(value, dict(_SIZES_BYTES), "size", "40 kB")  # type: ignore[arg-type]
+    """ "40 kB" → 40000. kB and MB are decimal, KiB and MiB binary. A number is taken as bytes."""
+    size = float(value) if _is_number(value) else _parse(value, _SIZES_BYTES, "size", "40 kB")
     if size < 0 or size != int(size):
         raise ValueError(f"{value!r} is not a size: it must be a whole number of bytes, 0 or more")
     return int(size)
 
 
 def parse_duration_s(value: object) -> float:
-    """"5 ms" → 0.005. A number is taken as seconds."""
-    duration = float(value) if _is_number(value) else _parse(value, _DURATIONS_S, "duration", "5 ms")  # type: ignore[arg-type]
+    """ "5 ms" → 0.005. A number is taken as seconds."""
+    duration = float(value) if _is_number(value) else _parse(value, _DURATIONS_S, "duration", "5 ms")
     if duration < 0:
         raise ValueError(f"{value!r} is not a duration: it must be 0 or more")
     return duration
 
 
 def parse_fraction(value: object) -> float:
-    """"10 %" → 0.1; 0.1 → 0.1. Between 0 and 1."""
-    fraction = float(value) if _is_number(value) else _parse(value, _FRACTIONS, "share", "10 %")  # type: ignore[arg-type]
+    """ "10 %" → 0.1; 0.1 → 0.1. Between 0 and 1."""
+    fraction = float(value) if _is_number(value) else _parse(value, _FRACTIONS, "share", "10 %")
     if not 0 <= fraction <= 1:
         raise ValueError(f"{value!r} is not a share: it must lie between 0 and 1 (0 % and 100 %)")
     return fraction
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -35,7 +35,8 @@ class Completion:
     received: True at the receiver (the buffer holds what arrived; holes are zero), False at the sender (the
     buffer may be reused). Bytes are payload. start_s: at the sender when it was handed over, at the receiver
     when it was registered; end_s: when it was over. CLOCK_MONOTONIC seconds.
-    lost_bytes: never delivered (only known at the receiver; 0 at the sender). resent_bytes and probes: at the sender.
+    lost_bytes: never delivered (only known at the receiver; 0 at the sender). resent_bytes and probes: known
+    at the sender.
     """
 
     peer: int
