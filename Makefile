@@ -1,0 +1,36 @@
+# Two commands serve a fresh machine: `make emulate` and `make test`. Each installs what it needs (apt and pip).
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help setup setup-dev emulate test lint golden notebooks clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup:  ## install what an emulation needs: apt packages where root, then a .venv (again = no-op)
+	@bash testbed/setup.sh emulate
+
+setup-dev:
+	@bash testbed/setup.sh test
+
+emulate: setup  ## train over TCP and over DLCP on an emulated fabric, and show the difference
+	@$(BIN)/dlcp run quickstart
+
+test: setup-dev  ## every test; those that need root or a kernel feature say so when they are skipped
+	@$(BIN)/pytest -q
+
+lint: setup-dev  ## ruff, mypy --strict, yamllint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/yamllint -s .
+
+notebooks: setup-dev  ## render analysis/*.ipynb from the newest results into results/
+	@mkdir -p results
+	$(BIN)/jupyter nbconvert --to html --execute --output-dir results analysis/*.ipynb
+
+clean:  ## remove what a build or a broken run left; results stay
+	@if [ -x $(BIN)/dlcp ]; then $(BIN)/dlcp clean --yes; fi
+	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis
