@@ -1,0 +1,101 @@
+"""Parquet tables of a run: written against the schema of result.TABLES, and checked against it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlcp.errors import Problem
+from dlcp.model.result import TABLES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def write_rows(directory: Path, table: str, rows: Iterable[Mapping[str, Any]]) -> Path:
+    """Write rows, each a mapping column → value, as `table` into `directory`; returns the file.
+
+    Problem when a row lacks a column, has one too many, or a value does not fit its column's type.
+    """
+    columns: dict[str, list[Any]] = {name: [] for name in TABLES[table]}
+    for number, row in enumerate(rows):
+        if row.keys() != columns.keys():
+            raise Problem(f"{table}, row {number}", _difference(set(row), set(columns)))
+        for name, values in columns.items():
+            values.append(row[name])
+    return write_columns(directory, table, columns)
+
+
+def write_columns(directory: Path, table: str, columns: Mapping[str, Sequence[Any]]) -> Path:
+    """Write columns (sequences or 1-D arrays, all of one length) as `table` into `directory`; returns the file.
+
+    Problem as for `write_rows`, and when lengths differ. Nulls are refused: no column may be unknown.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = _schema(table)
+    if set(columns) != set(schema.names):
+        raise Problem(table, _difference(set(columns), set(schema.names)))
+    arrays = [_array(f"{table}.{field.name}", columns[field.name], field.type) for field in schema]
+    lengths = {name: len(array) for name, array in zip(schema.names, arrays, strict=True)}
+    if len(set(lengths.values())) > 1:
+        raise Problem(table, f"columns of different lengths: {lengths}")
+    path = directory / f"{table}.parquet"
+    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), path)
+    return path
+
+
+def check_table(directory: Path, table: str) -> str:
+    """What is wrong with the stored table, as a sentence; empty when it is whole and has the schema."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = directory / f"{table}.parquet"
+    if not path.is_file():
+        return f"{path.name} is missing"
+    try:
+        found = pq.read_schema(path)
+    except (pa.ArrowException, OSError) as error:
+        return f"{path.name} cannot be read: {error}"
+    if set(found.names) != set(TABLES[table]):
+        return f"{path.name}: {_difference(set(found.names), set(TABLES[table]))}"
+    wrong = [
+        f"{field.name} is {found.field(field.name).type}, not {field.type}"
+        for field in _schema(table)
+        if found.field(field.name).type != field.type
+    ]
+    return f"{path.name}: {'; '.join(wrong)}" if wrong else ""
+
+
+def _schema(table: str) -> pa.Schema:
+    """The Arrow schema of a table; KeyError when there is no such table."""
+    import pyarrow as pa
+
+    types = {
+        "string": pa.string(), "bool": pa.bool_(), "int32": pa.int32(), "int64": pa.int64(),
+        "double": pa.float64(), "list<int64>": pa.list_(pa.int64()),
+    }  # fmt: skip
+    return pa.schema([(column, types[kind]) for column, kind in TABLES[table].items()])
+
+
+def _array(where: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    try:
+        array = pa.array(values, type=kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise Problem(where, f"a value is not of type {kind}: {error}") from error
+    if array.null_count:
+        raise Problem(where, f"{array.null_count} of {len(array)} values are missing")
+    return array
+
+
+def _difference(found: set[str], expected: set[str]) -> str:
+    parts = []
+    if expected - found:
+        parts.append(f"column missing: {', '.join(sorted(expected - found))}")
+    if found - expected:
+        parts.append(f"column unknown: {', '.join(sorted(found - expected))}")
+    return "; ".join(parts)
