@@ -84,6 +84,8 @@ def _array(where: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     import pyarrow as pa
 
     try:
+        if pa.types.is_integer(kind) and pa.types.is_floating(pa.array(values).type):
+            raise TypeError("fractions are not cut off")
         array = pa.array(values, type=kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise Problem(where, f"a value is not of type {kind}: {error}") from error
