@@ -5,6 +5,8 @@ Inside, a quantity is a plain number whose name carries its unit: `rate_bps`, `s
 
 from __future__ import annotations
 
+import difflib
+import math
 import re
 from typing import Annotated, TypeGuard
 
@@ -20,44 +22,72 @@ _DURATIONS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min"
 _FRACTIONS = {"%": 0.01, "": 1.0}
 
 
+class QuantityError(ValueError):
+    """A value that is no quantity of its kind: what is wrong, and how to write it."""
+
+    def __init__(self, what: str, hint: str) -> None:
+        super().__init__(f"{what}: {hint}")
+        self.what = what
+        self.hint = hint
+
+
+def _quantity(value: object, units: dict[str, float], kind: str, example: str) -> float:
+    """A plain number as it is, text as a number and a unit; neither may be infinite or no number at all."""
+    quantity = float(value) if _is_number(value) else _parse(value, units, kind, example)
+    if not math.isfinite(quantity):
+        raise QuantityError(f"{value!r} is not a {kind}", "it must be finite")
+    return quantity
+
+
 def _parse(value: object, units: dict[str, float], kind: str, example: str) -> float:
-    """A number times its unit; raises ValueError with the units that are known."""
+    """A number times its unit; raises QuantityError with the units that are known."""
     match = _NUMBER.fullmatch(value) if isinstance(value, str) else None
     if match and match[2] in units:
         return float(match[1]) * units[match[2]]
     known = ", ".join(unit for unit in units if unit)
-    raise ValueError(f"{value!r} is not a {kind}: write a number and a unit ({known}), such as {example!r}")
+    hint = f"write a number and a unit ({known}), such as {example!r}"
+    near = _near_unit(match[2], units) if match else ""
+    if match and near:
+        hint = f"did you mean {f'{match[1]} {near}'!r}? Units: {known}"
+    raise QuantityError(f"{value!r} is not a {kind}", hint)
+
+
+def _near_unit(wrong: str, units: dict[str, float]) -> str:
+    """The unit that was probably meant; empty when none is near. Case counts least: mbit/s is Mbit/s."""
+    by_lower = {unit.lower(): unit for unit in reversed(units) if unit}
+    found = difflib.get_close_matches(wrong.lower(), by_lower, n=1, cutoff=0.5)
+    return by_lower[found[0]] if found else ""
 
 
 def parse_rate_bps(value: object) -> float:
     """ "100 Mbit/s" → 1e8. Bits, decimal prefixes, as link rates are sold. A number is taken as bit/s."""
-    rate = float(value) if _is_number(value) else _parse(value, _RATES_BPS, "rate", "100 Mbit/s")
+    rate = _quantity(value, _RATES_BPS, "rate", "100 Mbit/s")
     if rate <= 0:
-        raise ValueError(f"{value!r} is not a rate that can carry anything: it must be above 0")
+        raise QuantityError(f"{value!r} is not a rate that can carry anything", "it must be above 0")
     return rate
 
 
 def parse_size_bytes(value: object) -> int:
     """ "40 kB" → 40000. kB and MB are decimal, KiB and MiB binary. A number is taken as bytes."""
-    size = float(value) if _is_number(value) else _parse(value, _SIZES_BYTES, "size", "40 kB")
-    if size < 0 or size != int(size):
-        raise ValueError(f"{value!r} is not a size: it must be a whole number of bytes, 0 or more")
-    return int(size)
+    size = _quantity(value, _SIZES_BYTES, "size", "40 kB")
+    if size < 0 or not math.isclose(size, round(size), rel_tol=1e-12):  # 4.35 MB is whole but for rounding
+        raise QuantityError(f"{value!r} is not a size", "it must be a whole number of bytes, 0 or more")
+    return round(size)
 
 
 def parse_duration_s(value: object) -> float:
     """ "5 ms" → 0.005. A number is taken as seconds."""
-    duration = float(value) if _is_number(value) else _parse(value, _DURATIONS_S, "duration", "5 ms")
+    duration = _quantity(value, _DURATIONS_S, "duration", "5 ms")
     if duration < 0:
-        raise ValueError(f"{value!r} is not a duration: it must be 0 or more")
+        raise QuantityError(f"{value!r} is not a duration", "it must be 0 or more")
     return duration
 
 
 def parse_fraction(value: object) -> float:
     """ "10 %" → 0.1; 0.1 → 0.1. Between 0 and 1."""
-    fraction = float(value) if _is_number(value) else _parse(value, _FRACTIONS, "share", "10 %")
+    fraction = _quantity(value, _FRACTIONS, "share", "10 %")
     if not 0 <= fraction <= 1:
-        raise ValueError(f"{value!r} is not a share: it must lie between 0 and 1 (0 % and 100 %)")
+        raise QuantityError(f"{value!r} is not a share", "it must lie between 0 and 1 (0 % and 100 %)")
     return fraction
 
 
