@@ -1,0 +1,233 @@
+"""What must agree across an experiment file, beyond the type of each value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dlcp.errors import Problem
+from dlcp.model.document import Document, Loc
+from dlcp.model.explain import did_you_mean
+from dlcp.model.metrics import METRICS
+from dlcp.model.parts import Parts
+from dlcp.model.qos import QUEUES
+from dlcp.model.topology import Graph
+from dlcp.model.units import show_rate, show_size
+from dlcp.model.workload import Incast, Job, Profile
+
+PACKET_BYTES = 1500
+"""An Ethernet frame's IP packet, as queues hold them."""
+PACKET_PAYLOAD_BYTES = 1400
+"""What of it is gradient, about, whatever the transport (headers of IP, UDP and DLCP, or of TCP)."""
+MIN_BUFFER_PACKETS = 10
+"""Below it a port drops most of every burst (DESIGN.md, "Scaling a lab into a laptop")."""
+MIN_BUCKET_PACKETS = 30
+"""Below it nearly every packet of a bucket must arrive, and loss tolerance has nothing to act on (same place)."""
+MIN_REPEATS = 5
+"""Fewer give no interval worth the name (DESIGN.md, "Results")."""
+CONTROL_QUEUE = QUEUES - 1
+TRAINING_METRICS = frozenset({"final_accuracy", "time_to_accuracy_s"})
+
+Found = tuple[list[Problem], list[Problem]]
+"""Problems, warnings."""
+
+
+class Notes:
+    """Problems and warnings about one document, as they are found."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
+
+    def wrong(self, loc: Loc, what: str, hint: str = "", *, key: bool = False) -> None:
+        """Something that stops a run."""
+        self.problems.append(Problem(self.document.where(loc, key=key), what, hint))
+
+    def warn(self, loc: Loc, what: str, hint: str = "") -> None:
+        """Something to look at before trusting a result."""
+        self.warnings.append(Problem(self.document.where(loc), what, hint))
+
+
+def check_parts(document: Document, parts: Parts) -> Found:
+    """All cross checks that the readable parts allow."""
+    notes = Notes(document)
+    if parts.topology is not None:
+        _check_graph(notes, parts.topology.graph)
+        _check_scaling(notes, parts, parts.topology.rate_bps)
+    _check_buffer(notes, parts)
+    hosts = parts.topology.graph.hosts if parts.topology else None
+    for name, job in parts.jobs.items():
+        _check_job(notes, name, job, hosts)
+        _check_bucket(notes, name, job, parts)
+    for i, incast in parts.background.items():
+        _check_incast(notes, i, incast, hosts)
+    _check_labels(notes, parts)
+    _check_expectations(notes, parts)
+    _check_name_and_repeats(notes, parts)
+    return notes.problems, notes.warnings
+
+
+def unreachable(graph: Graph) -> list[tuple[str, str]]:
+    """Pairs (switch, host) where a host hangs on the switch and another host cannot be reached from it."""
+    edges = {graph.neighbours[host][0] for host in graph.hosts if graph.neighbours[host]}
+    return [(switch, host) for switch in sorted(edges) for host in graph.hosts if not graph.next_hops(switch, host)]
+
+
+def _check_graph(notes: Notes, graph: Graph) -> None:
+    cut_off = unreachable(graph)
+    if cut_off:
+        switch, host = cut_off[0]
+        notes.wrong(("topology",), f"{host} cannot be reached from {switch}; {len(cut_off)} such pairs in all")
+    bare = [s for s in graph.switches if s.startswith("l") and not set(graph.neighbours[s]) & set(graph.hosts)]
+    if bare:
+        hint = "use fewer leaves, or more hosts: they are shared out in blocks of hosts / leaves, rounded up"
+        notes.warn(("topology", "leaves"), f"no host hangs on {', '.join(bare)}", hint)
+
+
+def _check_scaling(notes: Notes, parts: Parts, link_rate_bps: float) -> None:
+    if parts.scaling is None:
+        return
+    scaling = parts.scaling
+    stands_for = link_rate_bps * scaling.byte_scale * scaling.time_dilation
+    if abs(stands_for - scaling.lab_rate_bps) > 1e-6 * stands_for:
+        what = (
+            f"lab_rate is {show_rate(scaling.lab_rate_bps)}, but links of {show_rate(link_rate_bps)} × byte_scale "
+            f"{scaling.byte_scale:g} × time_dilation {scaling.time_dilation:g} stand for {show_rate(stands_for)}"
+        )
+        notes.wrong(("scaling", "lab_rate"), what, "change one of the four so that they agree")
+
+
+def _check_buffer(notes: Notes, parts: Parts) -> None:
+    buffer = parts.port_buffer_bytes
+    if buffer is None:
+        return
+    if buffer < PACKET_BYTES:
+        what = f"port_buffer {show_size(buffer)} cannot hold one packet of {PACKET_BYTES} B"
+        notes.wrong(("port_buffer",), what, f"at least {MIN_BUFFER_PACKETS} packets, {MIN_BUFFER_PACKETS * 1.5:g} kB")
+    elif buffer < MIN_BUFFER_PACKETS * PACKET_BYTES:
+        what = f"port_buffer {show_size(buffer)} is {buffer // PACKET_BYTES} packets: every burst overflows it"
+        notes.warn(("port_buffer",), what, f"{MIN_BUFFER_PACKETS} packets ({MIN_BUFFER_PACKETS * 1.5:g} kB) or more")
+
+
+def _check_job(notes: Notes, name: str, job: Job, hosts: Sequence[str] | None) -> None:
+    here: Loc = ("jobs", name)
+    _check_hosts(notes, (*here, "workers"), job.workers, hosts)
+    _check_hosts(notes, (*here, "servers"), job.servers, hosts)
+    for i, server in enumerate(job.servers):
+        if server in job.workers:
+            notes.wrong((*here, "servers", i), f"{server} is a worker of this job already", "one host, one rank")
+    if job.warmup_iterations >= job.iterations:
+        what = f"warmup_iterations {job.warmup_iterations} leave nothing of {job.iterations} iterations to measure"
+        loc = (*here, "warmup_iterations")
+        shown = loc if notes.document.get(loc) is not None else (*here, "iterations")
+        notes.wrong(shown, what, "more iterations, or fewer to warm up")
+
+
+def _check_bucket(notes: Notes, name: str, job: Job, parts: Parts) -> None:
+    """Warn when buckets are so small that loss tolerance has nothing to act on."""
+    workload = parts.workloads.get(job.workload)
+    size, why = float(job.bucket_bytes), "bucket"
+    if isinstance(workload, Profile) and parts.scaling is not None:
+        scale = parts.scaling.byte_scale if job.byte_scaled else 1.0
+        share = workload.parameters * 4 / scale / len(job.servers)
+        if share < size:
+            size, why = share, f"{workload.name} at byte_scale {scale:g}, shared by {len(job.servers)} server(s), is"
+    packets = size / PACKET_PAYLOAD_BYTES
+    if packets >= MIN_BUCKET_PACKETS:
+        return
+    loc: Loc = ("jobs", name, "bucket") if why == "bucket" else ("jobs", name, "workload")
+    what = f"{why} {show_size(size)}, {packets:.0f} packets: loss tolerance has little to act on"
+    enough = show_size(MIN_BUCKET_PACKETS * PACKET_PAYLOAD_BYTES)
+    notes.warn(loc, what, f"{MIN_BUCKET_PACKETS} packets ({enough}) or more: a larger bucket, or a smaller byte_scale")
+
+
+def _check_incast(notes: Notes, i: int, incast: Incast, hosts: Sequence[str] | None) -> None:
+    here: Loc = ("background", i)
+    _check_hosts(notes, (*here, "sources"), incast.sources, hosts)
+    _check_hosts(notes, (*here, "sinks"), incast.sinks, hosts)
+    for j, sink in enumerate(incast.sinks):
+        if sink in incast.sources:
+            notes.wrong((*here, "sinks", j), f"{sink} is a source of this incast too", "a host cannot send to itself")
+    if incast.interval_s == 0:
+        notes.wrong((*here, "interval"), "interval 0 s: bursts without a pause are no bursts", "such as 200 ms")
+    if incast.burst_bytes == 0:
+        notes.wrong((*here, "burst"), "burst 0 B sends nothing", "such as 20 kB, or leave the background out")
+    if incast.queue == CONTROL_QUEUE:
+        what = f"queue {CONTROL_QUEUE} is for control packets: this background delays every acknowledgement"
+        notes.warn((*here, "queue"), what, f"0 to {CONTROL_QUEUE - 1}")
+
+
+def _check_hosts(notes: Notes, loc: Loc, named: Sequence[str], hosts: Sequence[str] | None) -> None:
+    for i, host in enumerate(named):
+        if host in named[:i]:
+            notes.wrong((*loc, i), f"{host} is named twice", "keep one of them")
+        elif hosts is not None and host not in hosts:
+            hint = f"hosts are {hosts[0]} to {hosts[-1]}"
+            notes.wrong((*loc, i), f"the topology has no host {host!r}", hint)
+
+
+def _check_labels(notes: Notes, parts: Parts) -> None:
+    first: dict[str, int] = {}
+    for i, choice in parts.schemes.items():
+        if first.setdefault(choice.label, i) != i:
+            line = notes.document.where(("schemes", first[choice.label], "label")).rsplit(":", 2)[1]
+            what = f"label {choice.label!r} is taken, in line {line}"
+            notes.wrong(("schemes", i, "label"), what, "labels tell schemes apart in tables and plots")
+
+
+def _check_expectations(notes: Notes, parts: Parts) -> None:
+    labels, names = _said_of_schemes(notes.document, "label"), _said_of_schemes(notes.document, "scheme")
+    for i, expected in parts.expect.items():
+        here: Loc = ("expect", i)
+        if expected.job not in parts.job_names:
+            hint = did_you_mean(expected.job, parts.job_names)
+            notes.wrong((*here, "job"), f"no job is called {expected.job!r}", hint)
+        if expected.metric not in METRICS:
+            hint = did_you_mean(expected.metric, METRICS)
+            notes.wrong((*here, "metric"), f"no metric is called {expected.metric!r}", hint)
+        elif expected.metric in TRAINING_METRICS and _workload_is_profile(parts, expected.job):
+            what = f"job {expected.job!r} trains nothing, so it has no {expected.metric}"
+            notes.wrong((*here, "metric"), what, "name a job whose workload is of kind training")
+        for key, name in (("scheme", expected.scheme), ("against", expected.against)):
+            _check_scheme_of_expectation(notes, (*here, key), name, labels, names)
+        if expected.scheme == expected.against:
+            notes.wrong((*here, "against"), f"{expected.scheme!r} is compared with itself", "name another scheme")
+
+
+def _said_of_schemes(document: Document, key: str) -> list[str]:
+    """Labels or names of all schemes of the file, of those with other mistakes too."""
+    raw = document.get(("schemes",))
+    found = (document.get(("schemes", i, key)) for i in range(len(raw) if isinstance(raw, list) else 0))
+    return [name for name in found if isinstance(name, str)]
+
+
+def _check_scheme_of_expectation(notes: Notes, loc: Loc, name: str, labels: list[str], names: list[str]) -> None:
+    """A label, or the name of a scheme that stands once in the file."""
+    if name in labels or names.count(name) == 1:
+        return
+    if names.count(name) > 1:
+        notes.wrong(loc, f"scheme {name!r} stands here {names.count(name)} times", f"name a label: {', '.join(labels)}")
+    elif labels:
+        notes.wrong(loc, f"no scheme is labelled or called {name!r}", did_you_mean(name, _unique([*labels, *names])))
+
+
+def _workload_is_profile(parts: Parts, job_name: str) -> bool:
+    job = parts.jobs.get(job_name)
+    return job is not None and isinstance(parts.workloads.get(job.workload), Profile)
+
+
+def _check_name_and_repeats(notes: Notes, parts: Parts) -> None:
+    stem = notes.document.path.stem
+    if parts.name is not None and parts.name != stem:
+        what = f"`name` is {parts.name!r} but the file is called {notes.document.path.name}"
+        notes.warn(("name",), what, "results go to results/NAME: two experiments of one name share them")
+    if parts.repeats is not None and parts.repeats < MIN_REPEATS:
+        what = f"{parts.repeats} repeats are too few for an interval worth the name"
+        if parts.repeats < 2 and parts.expect:
+            notes.wrong(("repeats",), "one repeat has no interval, so no expectation can be judged", "at least 5")
+        else:
+            notes.warn(("repeats",), what, f"at least {MIN_REPEATS}")
+
+
+def _unique(words: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(words))

@@ -1,0 +1,111 @@
+"""Experiment and workload files → checked data, with every problem of every file named by file:line:col."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from dlcp.errors import Problem
+from dlcp.model.check import check_parts
+from dlcp.model.check_workload import check_workload
+from dlcp.model.document import Document, read_document
+from dlcp.model.experiment import Experiment
+from dlcp.model.explain import did_you_mean, validate
+from dlcp.model.parts import Parts, collect
+from dlcp.model.workload import Workload
+from dlcp.paths import EXPERIMENTS, WORKLOADS
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An experiment file after loading.
+
+    experiment: None when there is any problem. parts: what could be read all the same. Warnings do not stop a run.
+    """
+
+    document: Document
+    experiment: Experiment | None
+    parts: Parts
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+
+
+def find_experiment(name: str) -> Path:
+    """A path as it is, or the name of a file in testbed/experiments. Problem when there is neither."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    named = EXPERIMENTS / f"{name}.yaml"
+    if path.name == name and named.is_file():
+        return named
+    raise Problem(name, "no such experiment: neither a file nor a name", did_you_mean(name, experiment_names()))
+
+
+def experiment_names() -> list[str]:
+    """Names of the experiments that come with the toolkit."""
+    return sorted(file.stem for file in EXPERIMENTS.glob("*.yaml"))
+
+
+def workload_names(folder: Path = WORKLOADS) -> list[str]:
+    """Names of all workloads of a folder."""
+    return sorted(file.stem for file in folder.glob("*.yaml"))
+
+
+def load_experiment(path: Path, workloads: Path = WORKLOADS) -> Loaded:
+    """Load and check an experiment file. workloads: the folder that holds <workload>.yaml.
+
+    Scheme names and knobs are not checked here, for they need the schemes' code: see runner.check.
+    """
+    document = read_document(path)
+    if document.data is None:
+        return Loaded(document, None, Parts(), list(document.problems))
+    experiment, problems = validate(document, Experiment)
+    parts = collect(document)
+    used, workload_problems = _workloads(document, parts, workloads)
+    parts = replace(parts, workloads=used)
+    wrong, warnings = check_parts(document, parts)
+    problems = [*document.problems, *problems, *workload_problems, *wrong]
+    return Loaded(document, None if problems else experiment, parts, in_order(problems), in_order(warnings))
+
+
+def load_workload(name: str, folder: Path = WORKLOADS) -> tuple[Workload | None, list[Problem]]:
+    """workloads/<name>.yaml, or None and every problem that it has, with its own lines."""
+    document = read_document(folder / f"{name}.yaml")
+    if document.data is None:
+        return None, document.problems
+    workload, problems = validate(document, Workload)
+    problems = [*document.problems, *problems]
+    if workload is not None:
+        problems += check_workload(document, workload, folder)
+    return (None if problems else workload), in_order(problems)
+
+
+def in_order(problems: list[Problem]) -> list[Problem]:
+    """Each problem once, by file, line and column."""
+
+    def place(problem: Problem) -> tuple[str, int, int]:
+        parts = problem.where.rsplit(":", 2)
+        if len(parts) == 3 and parts[1].isdigit() and parts[2].isdigit():
+            return parts[0], int(parts[1]), int(parts[2])
+        return problem.where, 0, 0
+
+    unique = {(problem.where, problem.what): problem for problem in problems}
+    return sorted(unique.values(), key=place)
+
+
+def _workloads(document: Document, parts: Parts, folder: Path) -> tuple[dict[str, Workload], list[Problem]]:
+    """The workloads that the jobs name, and what is wrong with the names or the files."""
+    found: dict[str, Workload] = {}
+    problems: list[Problem] = []
+    known = workload_names(folder)
+    for job_name, job in parts.jobs.items():
+        if job.workload not in known:
+            where = document.where(("jobs", job_name, "workload"))
+            hint = did_you_mean(job.workload, known) or f"there is no workload in {folder}"
+            problems.append(Problem(where, f"no workload is called {job.workload!r}", hint))
+            continue
+        workload, wrong = load_workload(job.workload, folder)
+        problems += wrong
+        if workload is not None:
+            found[job.workload] = workload
+    return found, problems

@@ -1,0 +1,61 @@
+"""The parts of an experiment file that are valid by themselves, so that one mistake does not hide the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from dlcp.model.document import Document
+from dlcp.model.experiment import Expectation, Scaling, SchemeChoice
+from dlcp.model.explain import validate
+from dlcp.model.topology import LeafSpine, Star, Topology
+from dlcp.model.units import Size
+from dlcp.model.workload import Background, Incast, Job, Workload
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What could be read. None, or no entry, where the file has a problem of its own already.
+
+    Lists are kept by their position in the file. job_names: all jobs of the file, readable or not.
+    workloads: by name, those that are valid.
+    """
+
+    topology: LeafSpine | Star | None = None
+    port_buffer_bytes: int | None = None
+    scaling: Scaling | None = None
+    repeats: int | None = None
+    name: str | None = None
+    job_names: tuple[str, ...] = ()
+    jobs: dict[str, Job] = field(default_factory=dict)
+    background: dict[int, Incast] = field(default_factory=dict)
+    schemes: dict[int, SchemeChoice] = field(default_factory=dict)
+    expect: dict[int, Expectation] = field(default_factory=dict)
+    workloads: dict[str, Workload] = field(default_factory=dict)
+
+
+def collect(document: Document) -> Parts:
+    """Validate each part of an experiment apart from the others; what is wrong in them is not reported here."""
+
+    def one(kind: Any, *loc: int | str) -> Any:
+        return validate(document, kind, loc)[0]
+
+    def entries(kind: Any, key: str) -> dict[Any, Any]:
+        raw = document.get((key,))
+        names = raw if isinstance(raw, dict) else range(len(raw)) if isinstance(raw, list) else ()
+        found = {name: one(kind, key, name) for name in names}
+        return {name: part for name, part in found.items() if part is not None}
+
+    raw_jobs = document.get(("jobs",))
+    return Parts(
+        topology=one(Topology, "topology"),
+        port_buffer_bytes=one(Size, "port_buffer"),
+        scaling=one(Scaling, "scaling"),
+        repeats=one(int, "repeats"),
+        name=one(str, "name"),
+        job_names=tuple(str(name) for name in raw_jobs) if isinstance(raw_jobs, dict) else (),
+        jobs=entries(Job, "jobs"),
+        background=entries(Background, "background"),
+        schemes=entries(SchemeChoice, "schemes"),
+        expect=entries(Expectation, "expect"),
+    )
