@@ -1,0 +1,75 @@
+"""What can be compared between schemes: one name, one unit and one good direction each.
+
+Plain data: the checker of experiment files lists these names without importing pandas.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure of a run.
+
+    unit: "s", "share" (0 to 1, shown in %), "x" (a ratio of two times).
+    better: the good direction. compare: how two schemes are set against each other, by the ratio of the paired
+    values (times) or by their difference (shares, accuracies).
+    quantile: set when the figure is a quantile of samples; one above 0.9 is a tail, its interval a bootstrap's.
+    """
+
+    name: str
+    title: str
+    unit: Literal["s", "share", "x"]
+    better: Literal["lower", "higher"]
+    compare: Literal["ratio", "difference"]
+    description: str
+    quantile: float | None = None
+
+    @property
+    def tail(self) -> bool:
+        """Whether it is a tail quantile, which needs many samples."""
+        return self.quantile is not None and self.quantile > 0.9
+
+
+def _time(name: str, title: str, description: str, quantile: float | None = None) -> Metric:
+    return Metric(name, title, "s", "lower", "ratio", description, quantile)
+
+
+def _share(name: str, title: str, description: str) -> Metric:
+    return Metric(name, title, "share", "lower", "difference", description)
+
+
+def _messages(which: str, title: str) -> list[Metric]:
+    what = "from handing a tensor to the transport to its completion at the receiver, warm-up left out"
+    legs = {"message": "both legs", "push": "worker to server", "pull": "server to worker"}
+    return [
+        _time(f"{which}_{suffix}_s", f"{title} {shown}", f"{shown} of the time {what}; {legs[which]}", quantile)
+        for suffix, shown, quantile in (("p50", "p50", 0.5), ("p99", "p99", 0.99), ("p999", "p99.9", 0.999))
+    ]
+
+
+_ALL = [
+    _time("jct_s", "job completion", "from the first iteration's start to the last worker's end"),
+    _time("iteration_p50_s", "iteration p50", "median time of one worker's iteration, warm-up left out", 0.5),
+    _time("iteration_p99_s", "iteration p99", "p99 of the time of one worker's iteration, warm-up left out", 0.99),
+    _time("exposed_comm_s", "exposed comm.", "mean time an iteration waits for the network, not hidden by compute"),
+    *_messages("message", "message"),
+    *_messages("push", "push"),
+    *_messages("pull", "pull"),
+    _share("lost_share", "lost bytes", "bytes of pushed gradients never delivered, of those handed over"),
+    _share("resent_share", "resent bytes", "payload bytes sent again, of those handed over, both legs"),
+    _share("dropped_share", "drops", "packets dropped by switches, of those offered, background included"),
+    _share("marked_share", "CE marks", "packets marked CE by switches, of those enqueued, background included"),
+    Metric("final_accuracy", "final accuracy", "share", "higher", "difference", "test accuracy after the last step"),
+    _time("time_to_accuracy_s", "time to accuracy",
+          "training time until the test accuracy that every trusted run of the job reaches"),
+    Metric("jct_over_ideal", "JCT / ideal", "x", "lower", "ratio",
+           "job completion over that of an ideal transport (line rate, perfectly overlapped)"),
+    Metric("iteration_over_ideal", "iteration / ideal", "x", "lower", "ratio",
+           "median iteration over that of an ideal transport (line rate, perfectly overlapped)"),
+]  # fmt: skip
+
+METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
+"""Name → metric, in the order in which reports show them."""

@@ -1,0 +1,5 @@
+"""Results in, understanding out: metrics, intervals, plots, tables and a page. Knows results only."""
+
+from dlcp.report.build import ReportSummary, report
+
+__all__ = ["ReportSummary", "report"]

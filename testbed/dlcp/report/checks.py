@@ -1,0 +1,83 @@
+"""Is what the runs say of themselves in order: losses within bounds, replicas equal, monitors quiet?"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from dlcp.report.load import Results
+
+
+def losses(results: Results) -> pd.DataFrame:
+    """Loss against its bound, per job and scheme, over trusted runs, all iterations.
+
+    Columns: job, label, messages, bounded (messages whose bound is above 0), lost_share (of their bytes, or of
+    all when none is bounded), bound (the largest), worst_share (largest loss of one tensor on one journey),
+    worst_of_bound (largest loss over its own bound), violations (journeys that lost more than their bound).
+    """
+    table = results.table("messages")
+    table = table[table["trusted"].astype(bool)]
+    rows = []
+    for (job, label), mine in table.groupby(["job", "label"], sort=True):
+        share = mine["lost_bytes"].astype(float) / mine["bytes"].astype(float)
+        bound = mine["loss_bound"].astype(float).fillna(0.0)
+        bounded = mine[bound > 0]
+        of = bounded if len(bounded) else mine
+        rows.append({
+            "job": job, "label": label, "messages": len(mine), "bounded": len(bounded),
+            "lost_share": float(of["lost_bytes"].sum() / of["bytes"].sum()),
+            "bound": float(bound.max()), "worst_share": float(share.max()),
+            "worst_of_bound": float((share / bound)[bound > 0].max()) if len(bounded) else 0.0,
+            "violations": int((share > bound + 1e-12).sum()),
+        })  # fmt: skip
+    columns = ["job", "label", "messages", "bounded", "lost_share", "bound", "worst_share", "worst_of_bound",
+               "violations"]  # fmt: skip
+    return pd.DataFrame(rows, columns=columns)
+
+
+def replicas(results: Results) -> pd.DataFrame:
+    """Do all workers end each iteration with the same parameters? Per job and scheme, trusted runs.
+
+    Columns: job, label, iterations (checked: those with a checksum), differing.
+    """
+    table = results.table("iterations").dropna(subset=["parameters_crc32"])
+    table = table[table["trusted"].astype(bool)]
+    rows = []
+    for (job, label), mine in table.groupby(["job", "label"], sort=True):
+        sums = mine.groupby(["run_id", "iteration"])["parameters_crc32"].nunique()
+        rows.append({"job": job, "label": label, "iterations": len(sums), "differing": int((sums > 1).sum())})
+    return pd.DataFrame(rows, columns=["job", "label", "iterations", "differing"])
+
+
+def fidelity(results: Results) -> pd.DataFrame:
+    """Every monitor of every run: run_id, label, job, repeat, monitor, value, bound, unit, ok."""
+    rows = [
+        {"run_id": run.result.run_id, "label": run.result.label, "job": run.result.job, "repeat": run.result.repeat,
+         "monitor": monitor, "value": reading.get("value"), "bound": reading.get("bound"),
+         "unit": reading.get("unit", ""), "ok": bool(reading.get("ok", False))}
+        for run in results.runs
+        for monitor, reading in run.result.fidelity.items()
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=["run_id", "label", "job", "repeat", "monitor", "value", "bound", "unit", "ok"])
+
+
+def problems(results: Results) -> tuple[str, ...]:
+    """What must not happen in any run, in words, worst first; empty when all is in order."""
+    found: list[str] = []
+    for row in losses(results).to_dict("records"):
+        if row["violations"]:
+            found.append(f"{row['label']}, {row['job']}: {row['violations']} of {row['messages']} messages lost more "
+                         f"than their bound (worst: {row['worst_share']:.2%} of the bytes)")  # fmt: skip
+    for row in replicas(results).to_dict("records"):
+        if row["differing"]:
+            found.append(f"{row['label']}, {row['job']}: after {row['differing']} of {row['iterations']} iterations "
+                         "the workers' parameters differ")  # fmt: skip
+    for run in results.runs:
+        wrong = "tcp" if run.result.scheme.startswith("dlcp") else "dlcp"
+        carried = run.result.traffic.get(wrong, 0)
+        if carried:
+            found.append(f"{run.result.label}, {run.result.job}, repeat {run.result.repeat}: {carried} bytes of "
+                         f"gradients or parameters went over {wrong}")  # fmt: skip
+    commits = {str(run.result.provenance.get("commit")) for run in results.runs}
+    if len(commits) > 1:
+        found.append(f"the runs were made by {len(commits)} different commits of this toolkit")
+    return tuple(found)

@@ -1,0 +1,137 @@
+"""Schemes against each other, job by job: every figure with its interval, every gain with its paired one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from dlcp.model.metrics import METRICS, Metric
+from dlcp.report.load import Results
+from dlcp.report.metrics import run_metrics, samples, target_accuracy
+from dlcp.report.statistics import (
+    Estimate,
+    mean_interval,
+    paired_difference,
+    paired_ratio,
+    quantile_interval,
+    quantile_ratio_interval,
+)
+
+SEED = 20_200
+"""Of every bootstrap, so that a report of the same results is the same report."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The subject scheme against another. The estimate is a ratio or a difference, as the metric says.
+
+    verdict: "better", "worse" or "no clear difference" (the interval holds 1, or 0), "n/a" without an interval.
+    """
+
+    metric: Metric
+    subject: str
+    against: str
+    estimate: Estimate
+    verdict: str
+
+
+@dataclass(frozen=True)
+class JobComparison:
+    """One job: labels in the order of display (the subject last) and what each has.
+
+    estimates: (label, metric name) → figure. gains: (against, metric name) → gain of `subject`.
+    counts: label → status → runs. target_accuracy: of time_to_accuracy_s, None for a job without training.
+    """
+
+    job: str
+    labels: tuple[str, ...]
+    subject: str
+    metrics: tuple[Metric, ...]
+    estimates: Mapping[tuple[str, str], Estimate]
+    gains: Mapping[tuple[str, str], Gain]
+    counts: Mapping[str, Mapping[str, int]]
+    target_accuracy: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All jobs, and the figures of every run that they were made from (run_metrics)."""
+
+    results: Results
+    runs: pd.DataFrame
+    jobs: tuple[JobComparison, ...]
+
+    def job(self, name: str) -> JobComparison | None:
+        """A job's comparison, None if the results hold no run of it."""
+        return next((job for job in self.jobs if job.job == name), None)
+
+
+def compare(results: Results, subject: str | None = None) -> Comparison:
+    """Figures, intervals and gains of all jobs. subject: the label whose gains are wanted; default: DLCP's."""
+    runs = run_metrics(results)
+    return Comparison(results, runs, tuple(_compare_job(results, runs, job, subject) for job in results.jobs))
+
+
+def _compare_job(results: Results, runs: pd.DataFrame, job: str, subject: str | None) -> JobComparison:
+    labels = results.labels(job)
+    ours = subject if subject in labels else labels[-1]
+    labels = (*(label for label in labels if label != ours), ours)
+    mine = runs[runs["job"] == job]
+    metrics = tuple(metric for metric in METRICS.values() if _present(results, mine, job, labels, metric))
+    estimates = {(label, metric.name): estimate(results, mine, job, label, metric)
+                 for label in labels for metric in metrics}  # fmt: skip
+    gains = {(against, metric.name): gain(results, mine, job, ours, against, metric)
+             for against in labels[:-1] for metric in metrics}  # fmt: skip
+    counts = {label: Counter(mine[mine["label"] == label]["status"].astype(str)) for label in labels}
+    return JobComparison(job, labels, ours, metrics, estimates, gains, counts, target_accuracy(results, job))
+
+
+def _present(results: Results, runs: pd.DataFrame, job: str, labels: tuple[str, ...], metric: Metric) -> bool:
+    if metric.tail:
+        return any(len(samples(results, job, label, metric).values) for label in labels)
+    return bool(runs[metric.name].notna().any())
+
+
+def estimate(results: Results, runs: pd.DataFrame, job: str, label: str, metric: Metric) -> Estimate:
+    """A scheme's figure: a bootstrapped quantile of the pooled samples for tails, a t-interval for the rest."""
+    if metric.tail and metric.quantile is not None:
+        pooled = samples(results, job, label, metric)
+        return quantile_interval(pooled.values, pooled.blocks, metric.quantile, seed=SEED)
+    return mean_interval(_trusted(runs, label, metric)[metric.name].to_numpy(dtype=np.float64))
+
+
+def gain(results: Results, runs: pd.DataFrame, job: str, subject: str, against: str, metric: Metric) -> Gain:
+    """Subject against another scheme, over pairs of trusted runs with the same repeat and seed.
+
+    A tail that single runs cannot carry is compared through the pooled samples instead.
+    """
+    pairs = _trusted(runs, subject, metric).join(_trusted(runs, against, metric), how="inner", rsuffix="_against")
+    ours = pairs[metric.name].to_numpy(dtype=np.float64)
+    theirs = pairs[f"{metric.name}_against"].to_numpy(dtype=np.float64)
+    if metric.tail and metric.quantile is not None and len(ours) == 0:
+        pooled = [samples(results, job, label, metric) for label in (subject, against)]
+        found = quantile_ratio_interval((pooled[0].values, pooled[0].blocks), (pooled[1].values, pooled[1].blocks),
+                                        metric.quantile, seed=SEED)  # fmt: skip
+    elif metric.compare == "ratio":
+        found = paired_ratio(ours, theirs)
+    else:
+        found = paired_difference(ours, theirs)
+    return Gain(metric, subject, against, found, _verdict(found, metric))
+
+
+def _trusted(runs: pd.DataFrame, label: str, metric: Metric) -> pd.DataFrame:
+    mine = runs[(runs["label"] == label) & runs["trusted"].astype(bool)]
+    return mine.set_index(["repeat", "seed"])[[metric.name]].dropna()
+
+
+def _verdict(found: Estimate, metric: Metric) -> str:
+    if found.low is None or found.high is None:
+        return "n/a"
+    neutral = 1.0 if metric.compare == "ratio" else 0.0
+    if found.low <= neutral <= found.high:
+        return "no clear difference"
+    return "better" if (found.high < neutral) == (metric.better == "lower") else "worse"

@@ -1,0 +1,158 @@
+"""Pictures of the fabric: which queue dropped and marked what, and how hosts and switches are linked."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from dlcp.model.topology import Graph
+from dlcp.model.units import show_rate
+from dlcp.report import style
+from dlcp.report.load import Results
+
+_COUNTS = ["enqueued_packets", "dropped_wred_packets", "dropped_tail_packets", "dropped_loss_packets",
+           "marked_ce_packets"]  # fmt: skip
+_PRECEDENCES = 3
+_BAR = 0.26
+
+
+def queue_counts(results: Results) -> pd.DataFrame:
+    """Packets by job, label, queue and precedence, a run (mean over trusted runs), all ports together."""
+    table = results.table("ports")
+    table = table[table["trusted"].astype(bool)]
+    runs = table.groupby("run_id")["run_id"].transform("size")
+    jobs = {run.result.run_id: run.result.job for run in results.runs}
+    table = table.assign(job=table["run_id"].map(jobs)) if len(runs) else table.assign(job=[])
+    by_run = table.groupby(["job", "label", "run_id", "queue", "precedence"])[_COUNTS].sum()
+    return by_run.groupby(["job", "label", "queue", "precedence"]).mean().reset_index()
+
+
+def queues(results: Results, job: str, labels: tuple[str, ...]) -> Figure | None:
+    """Drops (above) and CE marks (below) in % of the packets, by queue and precedence; None without counters."""
+    counts = queue_counts(results)
+    counts = counts[counts["job"] == job]
+    if counts.empty:
+        return None
+    styles = style.scheme_styles(results)
+    shown = sorted(int(queue) for queue in counts[counts[_COUNTS].sum(axis=1) > 0]["queue"].unique())
+    with style.applied():
+        fig, axes = style.figure(results, 2.9 * len(labels) + 0.6, 5.0, 2, len(labels), sharex=True, sharey="row")
+        for column, label in enumerate(labels):
+            mine = counts[counts["label"] == label]
+            _draw_queues(axes[0][column], axes[1][column], mine, shown, styles[label].colour)
+            axes[0][column].set_title(label)
+            axes[1][column].set_xlabel("switch queue (7 is served first)")
+        axes[0][0].set_ylabel("dropped\n(% of packets offered)")
+        axes[1][0].set_ylabel("marked CE\n(% of packets enqueued)")
+        for row in axes:
+            row[0].set_ylim(0, max(row[0].get_ylim()[1], 0.01))
+        greys = [Patch(facecolor=_shade("#303030", p), label=f"precedence {p}") for p in range(_PRECEDENCES)]
+        kinds = [Patch(facecolor="white", edgecolor="#303030", hatch="////", label="tail drop"),
+                 Patch(facecolor="white", edgecolor="#303030", label="WRED drop, mark")]  # fmt: skip
+        fig.legend(handles=[*greys, *kinds], loc="outside upper center", ncols=5)
+    return fig
+
+
+def _draw_queues(drops: Axes, marks: Axes, counts: pd.DataFrame, shown: list[int], colour: str) -> None:
+    for precedence in range(_PRECEDENCES):
+        mine = counts[counts["precedence"] == precedence].set_index("queue").reindex(shown)[_COUNTS].fillna(0.0)
+        wred, tail = mine["dropped_wred_packets"], mine["dropped_tail_packets"] + mine["dropped_loss_packets"]
+        offered = (mine["enqueued_packets"] + wred + tail).replace(0, np.nan)
+        x = np.arange(len(shown)) + _BAR * (precedence - 1)
+        look: dict[str, Any] = {"width": _BAR, "color": _shade(colour, precedence), "edgecolor": colour,
+                                "linewidth": 0.6}  # fmt: skip
+        drops.bar(x, 100 * wred / offered, **look)
+        drops.bar(x, 100 * tail / offered, bottom=(100 * wred / offered).fillna(0.0), hatch="////", **look)
+        marks.bar(x, 100 * mine["marked_ce_packets"] / mine["enqueued_packets"].replace(0, np.nan), **look)
+    for ax in (drops, marks):
+        ax.set_xticks(range(len(shown)), [str(queue) for queue in shown])
+        ax.grid(axis="x", visible=False)
+        ax.margins(y=0.12)
+
+
+def _shade(colour: str, precedence: int) -> tuple[float, float, float]:
+    red, green, blue = to_rgb(colour)
+    white = (0.0, 0.45, 0.75)[precedence]
+    return red + (1 - red) * white, green + (1 - green) * white, blue + (1 - blue) * white
+
+
+def topology(results: Results) -> Figure | None:
+    """Hosts below, switches above them by distance, rates on the links, roles in the boxes; None if not recorded."""
+    recorded = results.runs[0].result.topology
+    if not recorded:
+        return None
+    graph = Graph.model_validate(recorded)
+    roles = _roles(results)
+    places = _places(graph)
+    width = max(7.6, 0.8 * len(graph.hosts))
+    with style.applied():
+        fig, [[ax]] = style.figure(results, width, 3.6, 1, 1)
+        for link in graph.links:
+            (xa, ya), (xb, yb) = places[link.a], places[link.b]
+            ax.plot([xa, xb], [ya, yb], color="#8c959f", linewidth=1.3, zorder=1)
+        for node, (x, y) in places.items():
+            _draw_node(ax, node, x, y, roles.get(node, ""), switch=node in graph.switches)
+        rates = sorted({link.rate_bps for link in graph.links})
+        ax.set_title(f"{len(graph.hosts)} hosts, {len(graph.switches)} switches, {len(graph.links)} links of "
+                     + " or ".join(show_rate(rate) for rate in rates))  # fmt: skip
+        ax.set_axis_off()
+        ax.margins(0.06, 0.16)
+    return fig
+
+
+def _draw_node(ax: Axes, node: str, x: float, y: float, role: str, *, switch: bool) -> None:
+    face = {"worker": "#dbe7f5", "server": "#fbe3c8"}.get(role, "#eef0f2")
+    box = {"boxstyle": "round,pad=0.45" if switch else "round,pad=0.32", "facecolor": "#24292f" if switch else face,
+           "edgecolor": "#24292f", "linewidth": 0.9}  # fmt: skip
+    text = node if not role else f"{node}\n{role}"
+    ax.text(x, y, text, ha="center", va="center", fontsize=8.5 if switch else 7.5, zorder=3, bbox=box,
+            color="white" if switch else style.INK, fontweight="bold" if switch else "normal")  # fmt: skip
+
+
+def _roles(results: Results) -> dict[str, str]:
+    """Workers push, servers are pushed to; told by the messages themselves."""
+    push = results.table("messages")
+    push = push[push["leg"] == "push"]
+    return {str(host): "worker" for host in push["src"].unique()} | {
+        str(host): "server" for host in push["dst"].unique()
+    }
+
+
+def _places(graph: Graph) -> dict[str, tuple[float, float]]:
+    """Hosts on the ground floor, each switch on the floor of its distance to the nearest host, centred over its own."""
+    floor = dict.fromkeys(graph.hosts, 0)
+    todo = deque(graph.hosts)
+    while todo:
+        node = todo.popleft()
+        for other in graph.neighbours[node]:
+            if other not in floor:
+                floor[other] = floor[node] + 1
+                todo.append(other)
+    leaves = [node for node in graph.switches if floor.get(node) == 1]
+    order = [host for leaf in leaves for host in graph.neighbours[leaf] if host in graph.hosts]
+    places: dict[str, tuple[float, float]] = {}
+    x = 0.0
+    for leaf in leaves:
+        for host in (host for host in graph.neighbours[leaf] if host in graph.hosts):
+            places[host] = (x, 0.0)
+            x += 1.0
+        x += 0.6
+    for host in (host for host in graph.hosts if host not in order):
+        places[host] = (x, 0.0)
+        x += 1.0
+    width = max(at for at, _ in places.values())
+    for leaf in leaves:
+        below = [places[host][0] for host in graph.neighbours[leaf] if host in places]
+        places[leaf] = (sum(below) / len(below), 1.0)
+    for level in range(2, max(floor.values()) + 1):
+        row = [node for node in graph.switches if floor.get(node) == level]
+        for i, node in enumerate(row):
+            places[node] = (width * (i + 1) / (len(row) + 1), float(level))
+    return places

@@ -1,0 +1,57 @@
+"""The result in sentences, for people who read nothing else: numbers, intervals, and no claim beyond them."""
+
+from __future__ import annotations
+
+from dlcp.model.metrics import METRICS
+from dlcp.report.comparison import Comparison, Gain, JobComparison
+from dlcp.report.words import show_estimate, show_number
+
+_SAYS = {
+    "jct_s": "finishes {job} in {figure}",
+    "message_p99_s": "has 99 % of the messages of {job} done in {figure}",
+    "time_to_accuracy_s": "brings {job} to {target} test accuracy in {figure}",
+}
+
+
+def headline(comparison: Comparison) -> tuple[str, ...]:
+    """Two or three sentences a job: completion, the tail of message completion, accuracy where the job trains."""
+    return tuple(sentence for job in comparison.jobs for sentence in _job_sentences(job))
+
+
+def _job_sentences(job: JobComparison) -> list[str]:
+    sentences = []
+    for name, says in _SAYS.items():
+        metric = METRICS[name]
+        estimate = job.estimates.get((job.subject, name))
+        if estimate is None or estimate.value is None:
+            continue
+        target = f"{100 * job.target_accuracy:.1f} %" if job.target_accuracy is not None else ""
+        start = says.format(job=job.job, figure=show_estimate(estimate, metric), target=target)
+        gains = [_against(job.gains[against, name]) for against in job.labels[:-1]]
+        sentences.append(f"{job.subject} {start}" + (": " + "; ".join(gains) if gains else "") + ".")
+    accuracy = _accuracy(job)
+    return sentences + ([accuracy] if accuracy else [])
+
+
+def _against(gain: Gain) -> str:
+    """One gain in words: "31 % [28, 34] less than tcp", "no clear difference from tcp-tuned (−1 % [−4, +2])"."""
+    estimate = gain.estimate
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return f"against {gain.against} these results cannot tell ({estimate.why})"
+    change, low, high = (100 * (end - 1) for end in (estimate.value, estimate.low, estimate.high))
+    decimals = 0 if min(abs(change), high - low) >= 2 else 1
+    if gain.verdict == "no clear difference":
+        shown = ", ".join(show_number(end, decimals) for end in (low, high))
+        return f"no clear difference from {gain.against} ({show_number(change, decimals)} % [{shown}])"
+    small, large = sorted((abs(low), abs(high)))
+    word = "less" if change < 0 else "more"
+    return (f"{show_number(abs(change), decimals)} % [{show_number(small, decimals)}, {show_number(large, decimals)}] "
+            f"{word} than {gain.against}")  # fmt: skip
+
+
+def _accuracy(job: JobComparison) -> str:
+    metric = METRICS["final_accuracy"]
+    if metric not in job.metrics:
+        return ""
+    figures = [f"{label} {show_estimate(job.estimates[label, metric.name], metric)}" for label in job.labels[::-1]]
+    return f"Final test accuracy of {job.job}: {', '.join(figures)}."

@@ -1,0 +1,195 @@
+"""Result directories → tidy frames. Nothing here knows how or where a result was made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+from pydantic import ValidationError
+
+from dlcp.errors import Problem
+from dlcp.model.result import FORMAT_VERSION, TABLES, RunResult
+
+RUN_COLUMNS = ("run_id", "label", "repeat", "trusted")
+"""Columns that every table gets from its run. `label` is the scheme's name in tables and plots."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished run and where it lies."""
+
+    result: RunResult
+    path: Path
+
+    @property
+    def trusted(self) -> bool:
+        """Counts in means and quantiles: finished, and not suspected by its own monitors."""
+        return self.result.status == "ok"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A directory that is not part of the analysis, and why."""
+
+    path: Path
+    why: str
+
+
+@dataclass(frozen=True)
+class Results:
+    """All runs of one experiment."""
+
+    experiment: str
+    directory: Path
+    runs: tuple[Run, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    _tables: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """One row a run: its identity, status and completion time."""
+        names = ("run_id", "scheme", "label", "job", "repeat", "seed", "substrate", "status", "reason", "jct_s")
+        rows = [{name: getattr(run.result, name) for name in names} | {"trusted": run.trusted} for run in self.runs]
+        return pd.DataFrame(rows, columns=[*names, "trusted"])
+
+    def table(self, name: str) -> pd.DataFrame:
+        """A table of TABLES over all runs that have it, with RUN_COLUMNS; empty, with columns, if none has."""
+        if name not in self._tables:
+            parts = [_read_table(run, name) for run in self.runs]
+            parts = [part for part in parts if part is not None and len(part)]
+            empty = pd.DataFrame(columns=[*TABLES[name], *RUN_COLUMNS, "scheme"])
+            self._tables[name] = pd.concat(parts, ignore_index=True) if parts else empty
+        return self._tables[name]
+
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        """Jobs that have a run, by name."""
+        return tuple(sorted({run.result.job for run in self.runs}))
+
+    def labels(self, job: str | None = None) -> tuple[str, ...]:
+        """Schemes' labels: the baselines by name, then those of DLCP."""
+        found = {(run.result.scheme.startswith("dlcp"), run.result.label) for run in self.runs
+                 if job in (None, run.result.job)}  # fmt: skip
+        return tuple(label for _, label in sorted(found))
+
+    def scheme_of(self, label: str) -> str:
+        """The scheme behind a label."""
+        return next(run.result.scheme for run in self.runs if run.result.label == label)
+
+    def of(self, job: str, label: str | None = None) -> tuple[Run, ...]:
+        """The runs of a job, of one scheme or of all, by repeat."""
+        runs = [run for run in self.runs if run.result.job == job and label in (None, run.result.label)]
+        return tuple(sorted(runs, key=lambda run: (run.result.repeat, run.result.label)))
+
+
+def load(path: Path, only: Collection[str] | None = None) -> Results:
+    """Read results/, results/<experiment> or one run's directory.
+
+    only: run ids that belong to the present plan; others are listed as left out. Without it, runs of an older
+    configuration of a scheme are recognised by their knobs, regime, topology and QoS, and left out.
+    Raises Problem when there is no result, or results of several experiments.
+    """
+    runs: list[Run] = []
+    left_out: list[LeftOut] = []
+    for directory in _run_directories(path):
+        loaded = _load_run(directory)
+        if isinstance(loaded, LeftOut):
+            left_out.append(loaded)
+        elif only is not None and loaded.result.run_id not in only:
+            left_out.append(LeftOut(directory, "not part of the present plan"))
+        else:
+            runs.append(loaded)
+    if not runs:
+        details = "; ".join(f"{one.path.name}: {one.why}" for one in left_out[:3])
+        raise Problem(str(path), "no finished run here" + (f" ({details})" if details else ""),
+                      "make one with: dlcp run EXPERIMENT")  # fmt: skip
+    experiments = sorted({run.result.experiment for run in runs})
+    if len(experiments) > 1:
+        raise Problem(str(path), f"results of {len(experiments)} experiments: {', '.join(experiments)}",
+                      f"name one: dlcp report {path / experiments[0]}")  # fmt: skip
+    kept, stale = _newest_configuration(runs)
+    only_run = (path / "result.json").is_file()
+    return Results(experiments[0], path if only_run else kept[0].path.parent, tuple(kept), (*left_out, *stale))
+
+
+def _run_directories(path: Path) -> list[Path]:
+    if not path.is_dir():
+        raise Problem(str(path), "no such results directory", "make one with: dlcp run EXPERIMENT")
+    if (path / "result.json").is_file():
+        return [path]
+    found = [file.parent for pattern in ("*/result.json", "*/*/result.json") for file in path.glob(pattern)]
+    return sorted(directory for directory in found if not _unfinished(directory, path))
+
+
+def _unfinished(directory: Path, root: Path) -> bool:
+    return any(part.endswith(".tmp") for part in directory.relative_to(root).parts)
+
+
+def _load_run(directory: Path) -> Run | LeftOut:
+    file = directory / "result.json"
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        version = data.get("format_version") if isinstance(data, dict) else None
+        if not isinstance(version, int) or version < 1:
+            return LeftOut(directory, "result.json names no format_version")
+        if version > FORMAT_VERSION:
+            return LeftOut(directory, f"written in format {version}; this dlcp reads up to {FORMAT_VERSION}")
+        run = Run(RunResult.model_validate(data), directory)
+    except json.JSONDecodeError as error:
+        return LeftOut(directory, f"result.json is not JSON: {error}")
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        return LeftOut(directory, f"result.json, {where}: {first['msg']}")
+    for name in TABLES:
+        lacking = _lacking_columns(directory / f"{name}.parquet", name)
+        if lacking:
+            return LeftOut(directory, f"{name}.parquet lacks {', '.join(lacking)}")
+    return run
+
+
+def _lacking_columns(file: Path, table: str) -> list[str]:
+    if not file.is_file():
+        return []
+    present = set(pq.read_schema(file).names)
+    return [column for column in TABLES[table] if column not in present]
+
+
+def _read_table(run: Run, name: str) -> pd.DataFrame | None:
+    file = run.path / f"{name}.parquet"
+    if not file.is_file():
+        return None
+    frame: pd.DataFrame = pq.read_table(file, columns=list(TABLES[name])).to_pandas()
+    result = run.result
+    return frame.assign(run_id=result.run_id, label=result.label, repeat=result.repeat, trusted=run.trusted,
+                        scheme=result.scheme)  # fmt: skip
+
+
+def _newest_configuration(runs: list[Run]) -> tuple[list[Run], list[LeftOut]]:
+    """Keep, for each (label, job), the configuration of the newest run, and one run a repeat."""
+    kept: list[Run] = []
+    stale: list[LeftOut] = []
+    configuration: dict[tuple[str, str], str] = {}
+    seen: set[tuple[str, str, int]] = set()
+    for run in sorted(runs, key=lambda run: (run.path / "result.json").stat().st_mtime_ns, reverse=True):
+        cell = (run.result.label, run.result.job)
+        if configuration.setdefault(cell, _configuration(run)) != _configuration(run):
+            stale.append(LeftOut(run.path, f"{run.result.label}, {run.result.job}: an older configuration"))
+        elif (*cell, run.result.repeat) in seen:
+            stale.append(LeftOut(run.path, f"{run.result.label}, {run.result.job}: repeat {run.result.repeat} was "
+                                           "run again later"))  # fmt: skip
+        else:
+            seen.add((*cell, run.result.repeat))
+            kept.append(run)
+    return sorted(kept, key=lambda run: (run.result.job, run.result.repeat, run.result.label)), stale
+
+
+def _configuration(run: Run) -> str:
+    result = run.result
+    defining = [result.scheme, result.substrate, result.knobs, result.regime, result.topology, result.intended]
+    return json.dumps(defining, sort_keys=True, default=str)

@@ -1,0 +1,103 @@
+"""report.html: one file, no external resource, fit for the screen and for paper."""
+
+from __future__ import annotations
+
+import base64
+import io
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from matplotlib.figure import Figure
+
+from dlcp.model.metrics import METRICS
+from dlcp.report import fabric_plots, plots, statistics, style
+from dlcp.report.checks import losses, replicas
+from dlcp.report.comparison import Comparison, JobComparison
+from dlcp.report.expectations import Outcome
+from dlcp.report.headline import headline
+from dlcp.report.monitors import fidelity_rows, left_out_rows
+from dlcp.report.settings import differing_qos, knob_rows, provenance_rows, regime_rows
+from dlcp.report.words import show_estimate, show_gain, unit_of
+
+
+def page(comparison: Comparison, outcomes: tuple[Outcome, ...], problems: tuple[str, ...]) -> str:
+    """The whole page as text. outcomes: of the expectations. problems: what must not happen, in words."""
+    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True,
+                              undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)  # fmt: skip
+    results = comparison.results
+    return environment.get_template("page.html.j2").render(
+        experiment=results.experiment,
+        headline=headline(comparison),
+        outcomes=outcomes,
+        problems=problems,
+        colours={label: look.colour for label, look in style.scheme_styles(results).items()},
+        regime=regime_rows(results),
+        jobs=[_job(comparison, job) for job in comparison.jobs],
+        losses=losses(results).to_dict("records"),
+        replicas={(row["job"], row["label"]): row for row in replicas(results).to_dict("records")},
+        topology=_image(fabric_plots.topology(results), "The emulated topology"),
+        labels=results.labels(),
+        knobs=knob_rows(results),
+        qos=differing_qos(results),
+        fidelity=fidelity_rows(results),
+        left_out=left_out_rows(results),
+        runs=len(results.runs),
+        trusted=sum(run.trusted for run in results.runs),
+        provenance=provenance_rows(results),
+        statistics=statistics,
+    )
+
+
+def _job(comparison: Comparison, job: JobComparison) -> dict[str, Any]:
+    """What the template shows of one job: the table's rows, the refusals, the pictures."""
+    rows, notes = _rows(job)
+    results = comparison.results
+    pictures = [
+        (plots.gains(comparison, job.job), f"Change of every time with {job.subject}, paired over repeats of the same "
+         "seed. A hollow mark has too few pairs for an interval."),
+        (plots.times(comparison, job.job), "Every repeat is a mark, thin lines join the same seed; beside them mean "
+         "and 95 % interval. The dotted line is an ideal transport: line rate, perfectly overlapped."),
+        (plots.message_cdf(comparison, job.job), "Message completion by leg. Above the share of messages that are "
+         "done, below the share that is not: a flat stretch to the right is a tail. Marks: p99 and p99.9."),
+        (plots.accuracy(comparison, job.job), "Test accuracy against training time: mean of the repeats and its 95 % "
+         "band; thin lines are the repeats."),
+        (fabric_plots.queues(results, job.job, job.labels), "What switches dropped and marked, all ports together, by "
+         "queue and drop precedence, background traffic included."),
+    ]  # fmt: skip
+    return {
+        "name": job.job, "labels": job.labels, "subject": job.subject, "rows": rows, "notes": notes,
+        "counts": job.counts,
+        "pictures": [(_image(figure, caption), caption) for figure, caption in pictures if figure is not None],
+    }  # fmt: skip
+
+
+def _rows(job: JobComparison) -> tuple[list[dict[str, Any]], list[str]]:
+    """A row a metric: a cell a scheme, a cell a gain. A refused cell carries the number of its note."""
+    notes: dict[str, int] = {}
+    rows = []
+    for metric in job.metrics:
+        unit = unit_of(metric, [job.estimates[label, metric.name].value for label in job.labels])
+        cells = []
+        for label in job.labels:
+            one = job.estimates[label, metric.name]
+            note = notes.setdefault(one.why, len(notes) + 1) if one.why else 0
+            cells.append({"text": show_estimate(one, metric, unit, with_unit=False), "note": note})
+        gains = []
+        for against in job.labels[:-1]:
+            gain = job.gains[against, metric.name]
+            why = gain.estimate.why
+            note = notes.setdefault(why, len(notes) + 1) if why else 0
+            gains.append({"text": "n/a" if why else show_gain(gain), "verdict": gain.verdict, "note": note})
+        title, about = METRICS[metric.name].title, METRICS[metric.name].description
+        rows.append({"title": f"{title} ({unit.sign})", "about": about, "cells": cells, "gains": gains})
+    return rows, list(notes)
+
+
+def _image(figure: Figure | None, about: str) -> dict[str, str] | None:
+    """A picture as a data address: SVG, so that it is sharp on paper."""
+    if figure is None:
+        return None
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return {"source": "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode(), "about": about}

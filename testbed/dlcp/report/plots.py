@@ -1,0 +1,219 @@
+"""The pictures of a comparison. Each returns a matplotlib Figure; none touches pyplot's global state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
+
+from dlcp.model.metrics import METRICS, Metric
+from dlcp.report import style
+from dlcp.report.comparison import Comparison, JobComparison
+from dlcp.report.metrics import message_durations
+from dlcp.report.statistics import MIN_BEYOND, Estimate, mean_interval
+from dlcp.report.words import unit_of
+
+Floats = npt.NDArray[np.float64]
+
+_LEGS = {"push": "push: worker → server", "pull": "pull: server → worker"}
+
+
+def gains(comparison: Comparison, job: str) -> Figure:
+    """What the subject wins or loses in every time, against every other scheme, with paired intervals."""
+    mine = _job(comparison, job)
+    others = mine.labels[:-1]
+    metrics = [metric for metric in mine.metrics if metric.unit == "s"
+               and any(mine.gains[against, metric.name].estimate.value is not None for against in others)]  # fmt: skip
+    styles = style.scheme_styles(comparison.results)
+    with style.applied():
+        fig, [[ax]] = style.figure(comparison.results, 7.6, 1.5 + 0.42 * len(metrics), 1, 1)
+        for row, metric in enumerate(metrics):
+            for place, against in enumerate(others):
+                y = row + 0.22 * (place - (len(others) - 1) / 2)
+                _draw_gain(ax, y, mine.gains[against, metric.name].estimate, styles[against])
+        ax.axvline(0, color=style.INK, linewidth=1)
+        ax.set_yticks(range(len(metrics)), [metric.title for metric in metrics])
+        ax.set_ylim(len(metrics) - 0.4, -0.6)
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+.0f} %".replace("-", "−")))
+        ax.set_xlabel(f"change of time with {mine.subject}, 95 % interval   (left of 0: {mine.subject} is faster)")
+        ax.set_title(f"{job}: {mine.subject} against the others")
+        ax.legend(handles=[_key(f"against {against}", styles[against], line=False) for against in others], loc="best")
+    return fig
+
+
+def _draw_gain(ax: Axes, y: float, estimate: Estimate, look: style.SchemeStyle) -> None:
+    """A dot on its interval; a hollow dot alone where there are too few pairs for an interval."""
+    if estimate.value is None:
+        return
+    value = 100 * (estimate.value - 1)
+    if estimate.low is None or estimate.high is None:
+        ax.plot([value], [y], look.marker, color="none", markersize=6, markeredgecolor=look.colour)
+        return
+    ends = [100 * (estimate.low - 1), 100 * (estimate.high - 1)]
+    ax.plot(ends, [y, y], color=look.colour, linewidth=2.2, solid_capstyle="butt")
+    ax.plot([value], [y], look.marker, color=look.colour, markersize=6, markeredgecolor="white", markeredgewidth=0.6)
+
+
+def times(comparison: Comparison, job: str) -> Figure:
+    """Job completion, iteration and exposed communication: every repeat a dot, mean and 95 % interval beside it."""
+    mine = _job(comparison, job)
+    shown = [METRICS[name] for name in ("jct_s", "iteration_p50_s", "exposed_comm_s") if METRICS[name] in mine.metrics]
+    ideal = comparison.results.of(job)[0].result.ideal
+    limits = {"jct_s": ideal.get("jct_s"), "iteration_p50_s": ideal.get("iteration_s")}
+    with style.applied():
+        fig, [axes] = style.figure(comparison.results, 3.1 * len(shown) + 0.4, 3.5, 1, len(shown))
+        for ax, metric in zip(axes, shown, strict=True):
+            _draw_times(ax, comparison, mine, metric, limits.get(metric.name))
+        fig.suptitle(f"{job}: times by scheme", fontsize=11, fontweight="bold")
+    return fig
+
+
+def _draw_times(ax: Axes, comparison: Comparison, mine: JobComparison, metric: Metric, ideal_s: float | None) -> None:
+    runs = comparison.runs[comparison.runs["job"] == mine.job]
+    unit = unit_of(metric, runs[metric.name].dropna())
+    styles = style.scheme_styles(comparison.results)
+    paired = runs[runs["trusted"]].pivot_table(index="repeat", columns="label", values=metric.name)
+    for _, row in paired.reindex(columns=list(mine.labels)).iterrows():
+        ax.plot(range(len(mine.labels)), row * unit.factor, color="#c9ced4", linewidth=0.8, zorder=1)
+    for x, label in enumerate(mine.labels):
+        look = styles[label]
+        for trusted, face, place in ((True, look.colour, x), (False, "none", x - 0.2)):
+            dots = runs[(runs["label"] == label) & (runs["trusted"] == trusted)][metric.name] * unit.factor
+            ax.scatter(np.full(len(dots), float(place)), dots, s=26, facecolors=face, edgecolors=look.colour,
+                       marker=look.marker, linewidths=1.1, alpha=0.85, zorder=3)  # fmt: skip
+        estimate = mine.estimates[label, metric.name]
+        if estimate.value is not None and estimate.low is not None:
+            ax.errorbar(x + 0.24, estimate.value * unit.factor, yerr=(estimate.value - estimate.low) * unit.factor,
+                        fmt="_", color=look.colour, capsize=3.5, elinewidth=1.8, markersize=9, zorder=4)  # fmt: skip
+    if ideal_s is not None:
+        ax.axhline(ideal_s * unit.factor, **style.IDEAL)
+        ax.annotate("ideal transport", (1, ideal_s * unit.factor), xycoords=("axes fraction", "data"), ha="right",
+                    va="bottom", fontsize=7.5, color=style.IDEAL["color"], xytext=(-3, 2),
+                    textcoords="offset points")  # fmt: skip
+    ax.set_xticks(range(len(mine.labels)), mine.labels)
+    ax.set_xlim(-0.5, len(mine.labels) - 0.4)
+    ax.set_ylim(bottom=0)
+    ax.grid(axis="x", visible=False)
+    ax.set_ylabel(f"{metric.title} ({unit.sign})")
+    if not runs["trusted"].all():
+        ax.set_xlabel("hollow: suspect run, not in the mean", fontsize=7.5)
+
+
+def message_cdf(comparison: Comparison, job: str) -> Figure:
+    """Message completion by leg: the CDF above, and below it the tail: the share that takes longer, log-log."""
+    mine = _job(comparison, job)
+    table = message_durations(comparison.results)
+    table = table[(table["job"] == job) & table["trusted"].astype(bool)]
+    legs = [leg for leg in _LEGS if (table["leg"] == leg).any()]
+    styles = style.scheme_styles(comparison.results)
+    ideal_s = comparison.results.of(job)[0].result.ideal.get("message_s")
+    with style.applied():
+        fig, axes = style.figure(comparison.results, 8.6, 6.2, 2, len(legs), sharex="col", sharey="row")
+        for column, leg in enumerate(legs):
+            for label in mine.labels:
+                durations = table[(table["label"] == label) & (table["leg"] == leg)]["duration_s"].to_numpy(dtype=float)
+                if len(durations):
+                    _draw_distribution(axes[0][column], axes[1][column], durations, styles[label], label)
+            _label_distribution(axes[0][column], axes[1][column], leg, ideal_s, first=column == 0)
+        fig.suptitle(f"{job}: message completion time", fontsize=11, fontweight="bold")
+    return fig
+
+
+def _draw_distribution(cdf: Axes, tail: Axes, durations_s: Floats, look: style.SchemeStyle, label: str) -> None:
+    """Quantiles at a few hundred levels, dense towards the tail, which ends where fewer than MIN_BEYOND remain."""
+    last = min(max(MIN_BEYOND / len(durations_s), 1e-5), 0.5)
+    beyond = np.concatenate([np.linspace(1, 0.1, 120, endpoint=False), np.geomspace(0.1, last, 160)])
+    values = np.quantile(durations_s, 1 - beyond, method="inverted_cdf") * 1e3
+    kind = {"color": look.colour, "linestyle": look.line, "label": label}
+    cdf.plot(values, 1 - beyond, **kind)
+    tail.plot(values, beyond, **kind)
+    for share in (0.01, 0.001):
+        if share >= last:
+            at = float(np.quantile(durations_s, 1 - share, method="inverted_cdf")) * 1e3
+            tail.plot([at], [share], look.marker, color=look.colour, markersize=5)
+
+
+def _label_distribution(cdf: Axes, tail: Axes, leg: str, ideal_s: float | None, *, first: bool) -> None:
+    cdf.set_title(_LEGS[leg])
+    cdf.set_xscale("log")
+    tail.set_yscale("log")
+    for ax in (cdf, tail):
+        if ideal_s:
+            ax.axvline(ideal_s * 1e3, **style.IDEAL, label="ideal transport" if ax is cdf else None)
+        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.xaxis.set_minor_formatter(NullFormatter())
+    cdf.yaxis.set_major_formatter(PercentFormatter(1))
+    tail.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+    for share, name in ((0.01, "p99"), (0.001, "p99.9")):
+        if tail.get_ylim()[0] <= share:
+            tail.axhline(share, color="#9aa1a9", linewidth=0.8)
+            tail.annotate(name, (0, share), xycoords=("axes fraction", "data"), xytext=(3, 2),
+                          textcoords="offset points", fontsize=7.5, color=style.FAINT)  # fmt: skip
+    tail.set_xlabel("message completion time (ms, log)")
+    if first:
+        cdf.set_ylabel("messages done by then")
+        tail.set_ylabel("messages not done by then (log)")
+        cdf.legend(loc="lower right")
+
+
+def accuracy(comparison: Comparison, job: str) -> Figure | None:
+    """Test accuracy over wall-clock time: mean of the trusted repeats and its 95 % band; None without training."""
+    mine = _job(comparison, job)
+    table = comparison.results.table("training")
+    table = table[(table["job"] == job) & table["trusted"].astype(bool)]
+    if mine.target_accuracy is None:
+        return None
+    styles = style.scheme_styles(comparison.results)
+    with style.applied():
+        fig, [[ax]] = style.figure(comparison.results, 7.6, 4.1, 1, 1)
+        for label in mine.labels:
+            curves = [curve.sort_values("step") for _, curve in table[table["label"] == label].groupby("run_id")]
+            if curves:
+                _draw_accuracy(ax, curves, styles[label], label)
+        ax.axhline(mine.target_accuracy, color="#9aa1a9", linewidth=0.9)
+        ax.annotate(f"reached by every run: {mine.target_accuracy:.1%}".replace("%", " %"),
+                    (1, mine.target_accuracy), xycoords=("axes fraction", "data"), ha="right", va="bottom",
+                    xytext=(-3, 2), textcoords="offset points", fontsize=7.5, color=style.FAINT)  # fmt: skip
+        ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
+        ax.set_xlim(left=0)
+        ax.set_xlabel("training time (s), evaluation excluded")
+        ax.set_ylabel("test accuracy")
+        ax.set_title(f"{job}: accuracy over wall-clock time")
+        ax.legend(loc="lower right")
+    return fig
+
+
+def _draw_accuracy(ax: Axes, curves: list[pd.DataFrame], look: style.SchemeStyle, label: str) -> None:
+    """The repeats' curves read at common times, from the last first evaluation to the first last one."""
+    start_s = max(float(curve["time_s"].iloc[0]) for curve in curves)
+    end_s = min(float(curve["time_s"].iloc[-1]) for curve in curves)
+    at_s = np.linspace(start_s, end_s, 80)
+    read = np.array([np.interp(at_s, curve["time_s"].astype(float), curve["accuracy"].astype(float))
+                     for curve in curves])  # fmt: skip
+    for curve in curves:
+        ax.plot(curve["time_s"], curve["accuracy"], color=look.colour, linewidth=0.6, alpha=0.35)
+    band = [mean_interval(read[:, i]) for i in range(len(at_s))]
+    ax.plot(at_s, read.mean(axis=0), color=look.colour, linestyle=look.line, label=label, marker=look.marker,
+            markevery=16, markersize=5)  # fmt: skip
+    if band[0].has_interval:
+        low, high = (np.array([getattr(one, end) for one in band], dtype=float) for end in ("low", "high"))
+        ax.fill_between(at_s, low, high, color=look.colour, alpha=0.16, linewidth=0)
+
+
+def _job(comparison: Comparison, job: str) -> JobComparison:
+    found = comparison.job(job)
+    if found is None:
+        raise KeyError(f"no run of job {job!r}; there are {', '.join(one.job for one in comparison.jobs)}")
+    return found
+
+
+def _key(label: str, look: style.SchemeStyle, *, line: bool = True) -> Line2D:
+    kind: dict[str, Any] = {"linestyle": look.line if line else "none", "marker": look.marker, "color": look.colour}
+    return Line2D([], [], label=label, **kind)

@@ -1,0 +1,95 @@
+"""How every picture looks: one colour, line, marker and hatch a scheme, the same in all plots.
+
+Readable by the colour-blind and in greyscale: the colours differ in lightness, and line styles, markers and
+hatches repeat what the colour says.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+import matplotlib as mpl
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from dlcp.report.load import Results
+from dlcp.report.words import regime_caption
+
+IDEAL: dict[str, Any] = {"color": "#5a5a5a", "linestyle": (0, (1, 1.4)), "linewidth": 1.4}
+"""The line of the ideal transport."""
+INK = "#1f2328"
+FAINT = "#6e7781"
+
+
+@dataclass(frozen=True)
+class SchemeStyle:
+    """What a scheme is drawn with."""
+
+    colour: str
+    line: Any
+    marker: str
+    hatch: str
+
+
+_PINNED = {
+    "tcp": SchemeStyle("#E69F00", "-.", "s", "//"),
+    "tcp-tuned": SchemeStyle("#C2410C", "--", "^", "\\\\"),
+    "dlcp": SchemeStyle("#0B3C7D", "-", "o", ""),
+}
+"""The schemes that most reports show; others get one of the rest by name, the same one in every report."""
+_REST = (
+    SchemeStyle("#009E73", (0, (5, 1, 1, 1, 1, 1)), "D", "xx"),
+    SchemeStyle("#CC79A7", (0, (3, 1)), "v", ".."),
+    SchemeStyle("#56B4E9", (0, (1, 1)), "P", "++"),
+    SchemeStyle("#5B4B8A", (0, (7, 2)), "X", "--"),
+    SchemeStyle("#7A7A00", (0, (4, 1, 1, 1)), "*", "oo"),
+    SchemeStyle("#4D4D4D", (0, (2, 2)), "h", "||"),
+)
+
+
+def scheme_styles(results: Results) -> dict[str, SchemeStyle]:
+    """Label → style. A scheme that stands under one label only is drawn in the scheme's own style."""
+    styles: dict[str, SchemeStyle] = {}
+    labels = results.labels()
+    schemes = [results.scheme_of(label) for label in labels]
+    for label, scheme in zip(labels, schemes, strict=True):
+        name = scheme if schemes.count(scheme) == 1 else label
+        styles[label] = _PINNED[name] if name in _PINNED else _by_name(name, list(styles.values()))
+    return styles
+
+
+def _by_name(name: str, taken: list[SchemeStyle]) -> SchemeStyle:
+    start = crc32(name.encode())
+    order = [_REST[(start + step) % len(_REST)] for step in range(len(_REST))]
+    return next((style for style in order if style not in taken), order[0])
+
+
+@contextmanager
+def applied() -> Iterator[None]:
+    """The theme, for the time of drawing; the caller's own matplotlib settings come back afterwards."""
+    with mpl.rc_context():
+        sns.set_theme(context="paper", style="whitegrid", font="DejaVu Sans", rc={
+            "figure.dpi": 110, "axes.edgecolor": "#9aa1a9", "axes.labelcolor": INK, "text.color": INK,
+            "xtick.color": INK, "ytick.color": INK, "grid.color": "#e4e7ea", "axes.titlesize": 10,
+            "axes.titleweight": "bold", "axes.labelsize": 9, "xtick.labelsize": 8.5, "ytick.labelsize": 8.5,
+            "legend.fontsize": 8.5, "legend.frameon": True, "legend.edgecolor": "#d0d7de", "hatch.linewidth": 0.6,
+            "svg.fonttype": "path", "svg.hashsalt": "dlcp", "lines.linewidth": 1.7,
+        })  # fmt: skip
+        yield
+
+
+def figure(results: Results, width_in: float, height_in: float, rows: int, columns: int, **kind: Any) -> tuple[
+    Figure, list[list[Axes]]
+]:  # fmt: skip
+    """An empty figure with a grid of axes and the scaling regime below it, so that it goes wherever the plot goes."""
+    fig = Figure(figsize=(width_in, height_in), layout="constrained")
+    axes = fig.subplots(rows, columns, squeeze=False, **kind)
+    caption = textwrap.fill(regime_caption(results.runs[0].result.regime), int(width_in * 22))
+    fig.supxlabel(caption, x=0.01, ha="left", fontsize=6.8, color=FAINT)
+    return fig, [list(row) for row in axes]

@@ -1,0 +1,108 @@
+"""The comparison as tables in a terminal: schemes are rows, figures columns, gains below them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dlcp.model.metrics import METRICS, Metric
+from dlcp.report.comparison import Comparison, Gain, JobComparison
+from dlcp.report.expectations import Outcome
+from dlcp.report.load import Results
+from dlcp.report.words import Unit, show_estimate, show_gain, unit_of
+
+_GROUPS = (
+    ("jct_s", "iteration_p50_s", "iteration_p99_s", "exposed_comm_s"),
+    ("message_p50_s", "message_p99_s", "message_p999_s"),
+    ("final_accuracy", "time_to_accuracy_s"),
+    ("lost_share", "resent_share", "dropped_share", "marked_share"),
+)
+_MARKS = {"holds": ("✓", "green"), "does not hold": ("✗", "red"), "cannot tell": ("?", "yellow")}
+
+
+def print_comparison(console: Console, comparison: Comparison) -> None:
+    """All jobs' tables, each followed by the reasons of what was refused."""
+    for job in comparison.jobs:
+        console.print()
+        console.print(Text.assemble((job.job, "bold"), ("   " + _counts(job), "dim")))
+        refused: dict[str, None] = {}
+        for group in _GROUPS:
+            metrics = [METRICS[name] for name in group if METRICS[name] in job.metrics]
+            if metrics:
+                console.print(_table(job, metrics, refused))
+        for reason in refused:
+            console.print(Text(f"  {reason}", style="dim"))
+
+
+def print_outcomes(console: Console, outcomes: tuple[Outcome, ...]) -> None:
+    """The experiment's expectations, one a line, with the numbers that decided."""
+    if outcomes:
+        console.print(Text("\nwhat the experiment expects", style="bold"))
+    for outcome in outcomes:
+        mark, colour = _MARKS[outcome.verdict]
+        console.print(Text.assemble((f"  {mark} ", colour), outcome.claim, (f"   {outcome.verdict}: ", colour),
+                                    (outcome.words, "dim")))  # fmt: skip
+
+
+def print_rest(
+    console: Console, results: Results, problems: tuple[str, ...], headline: tuple[str, ...], page: Path
+) -> None:
+    """What went wrong, what was left out, the result in sentences, and where the page is."""
+    for problem in problems:
+        console.print(Text(f"  ✗ {problem}", style="bold red"))
+    for run in results.runs:
+        if not run.trusted:
+            one = run.result
+            console.print(Text(f"  ! {one.label}, {one.job}, repeat {one.repeat} is {one.status}: {one.reason}",
+                               style="yellow"))  # fmt: skip
+    for left_out in results.left_out:
+        console.print(Text(f"  left out: {left_out.path.name}: {left_out.why}", style="dim"))
+    console.print()
+    for sentence in headline:
+        console.print(Text(sentence, style="bold"))
+    console.print(Text(f"\npage: {page}"), soft_wrap=True)
+
+
+def _counts(job: JobComparison) -> str:
+    parts = []
+    for label in job.labels:
+        counts = job.counts[label]
+        others = [f"{counts[status]} {status}" for status in ("suspect", "failed", "unsupported") if counts.get(status)]
+        parts.append(f"{label}: {counts.get('ok', 0)} runs" + (f" (left out: {', '.join(others)})" if others else ""))
+    return ", ".join(parts)
+
+
+def _table(job: JobComparison, metrics: list[Metric], refused: dict[str, None]) -> Table:
+    """refused collects the reasons of cells without a figure."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    table.add_column("")
+    units = {metric.name: unit_of(metric, [job.estimates[label, metric.name].value for label in job.labels])
+             for metric in metrics}  # fmt: skip
+    for metric in metrics:
+        table.add_column(f"{metric.title} ({units[metric.name].sign})", justify="right")
+    for label in job.labels:
+        table.add_row(Text(label, style="bold" if label == job.subject else ""),
+                      *(_cell(job, label, metric, units[metric.name], refused) for metric in metrics))  # fmt: skip
+    for against in job.labels[:-1]:
+        table.add_row(Text(f"{job.subject} over {against}", style="dim"),
+                      *(_gain_cell(job.gains[against, metric.name], refused) for metric in metrics))  # fmt: skip
+    return table
+
+
+def _cell(job: JobComparison, label: str, metric: Metric, unit: Unit, refused: dict[str, None]) -> Text:
+    estimate = job.estimates[label, metric.name]
+    if estimate.why:
+        refused[f"{label}: {metric.title if metric.tail else ''} {estimate.why}".replace(":  ", ": ")] = None
+    return Text(show_estimate(estimate, metric, unit, with_unit=False), style="" if estimate.has_interval else "dim")
+
+
+def _gain_cell(gain: Gain, refused: dict[str, None]) -> Text:
+    if not gain.estimate.has_interval:
+        if gain.estimate.method == "paired t":
+            refused[f"{gain.subject} over {gain.against}: {gain.estimate.why}"] = None
+        return Text("n/a", style="dim")
+    return Text(show_gain(gain), style={"better": "green", "worse": "red"}.get(gain.verdict, "dim"))
