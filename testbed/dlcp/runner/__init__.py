@@ -1,0 +1,1 @@
+"""Plan, preflight, execute, store: what happens around the runs of an experiment."""
