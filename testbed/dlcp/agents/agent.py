@@ -1,0 +1,239 @@
+"""The agent: one process on a host, commanded in JSON lines, one reply a command. It dies when its channel ends.
+
+A command is {"id": n, "command": name, ...}, its reply {"id": n, "ok": true, "result": {...}} or
+{"id": n, "ok": false, "error": text}. Commands run one after the other; `status` is answered at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dlcp.agents import profile, records
+from dlcp.agents.background import Group, Sink, Source
+from dlcp.agents.clock import Deadlines, be_punctual
+from dlcp.agents.jobs import JobSpec, digest
+from dlcp.agents.scripts import JobOptions, load_script
+from dlcp.errors import Problem
+from dlcp.model.workload import TransportSettings
+from dlcp.transport.endpoint import Endpoint, Floats, TransportError
+from dlcp.transport.opening import open_endpoint
+from dlcp.transport.optimizer import Sgd
+from dlcp.transport.parameter_server import Server, Worker, declare, parameters_crc32
+
+PROFILE_MOMENTUM = 0.0
+TRAINING_WARMUP_ITERATIONS = 5
+"""Iterations of a real job over which the learning rate rises."""
+
+
+class Agent:
+    """One rank of one job, or one host's background traffic; each public method is a command."""
+
+    def __init__(self) -> None:
+        self.progress = {"iteration": 0, "state": "idle"}
+        self._endpoint: Endpoint | None = None
+        self._settings = TransportSettings(kind="tcp")
+        self._rank = -1
+        self._spec: JobSpec | None = None
+        self._runner: Callable[[float, float], list[profile.IterationRow]] | None = None
+        self._role: Worker | Server | None = None
+        self._rows: list[profile.IterationRow] = []
+        self._deadlines = Deadlines()
+        self._training: Any = None
+        self._sources: list[Source] = []
+        self._sink: Sink | None = None
+
+    def open(
+        self,
+        rank: int,
+        address: str,
+        port: int,
+        peers: dict[str, list[Any]],
+        settings: dict[str, Any],
+        cookie: int,
+        connects_to: list[int],
+        link_rate_bps: float,
+    ) -> dict[str, Any]:
+        """Open this rank's transport; returns when every peer is there."""
+        self._rank, self._settings = rank, TransportSettings.model_validate(settings)
+        self._endpoint = open_endpoint(
+            rank, address, port, {int(peer): (host, at) for peer, (host, at) in peers.items()}, self._settings,
+            job_cookie=cookie, connects_to=tuple(connects_to), link_rate_bps=link_rate_bps,
+        )  # fmt: skip
+        return {}
+
+    def prepare(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Make the job's buffers, agree its tensors; a server registers its first receives."""
+        assert self._endpoint is not None, "open comes before prepare"
+        spec = self._spec = JobSpec.model_validate(job)
+        tensors = spec.tensors(self._settings)
+        declare(self._endpoint, tensors)
+        is_worker = self._rank < len(spec.workers)
+        options = JobOptions(spec.seed, self._rank if is_worker else 0, len(spec.workers), spec.batch)
+        if spec.kind == "training":
+            self._training = load_script(spec.script).job(options)
+            parameters: Floats = self._training.initial_parameters()
+        else:
+            parameters = profile.initial_parameters(spec)
+        if is_worker:
+            self._role = worker = Worker(self._endpoint, tensors, spec.server_ranks, parameters)
+            self._runner = self._worker_runner(spec, worker)
+        else:
+            index = self._rank - len(spec.workers)
+            self._role = server = Server(self._endpoint, tensors, index, spec.worker_ranks, parameters, optimizer(spec))
+            server.expect_first()
+            self._runner = self._server_runner(server)
+        return {"tensors": digest(tensors), "parameters_crc32": parameters_crc32(parameters)}
+
+    def start(self, at: float, give_up_at: float) -> dict[str, Any]:
+        """Run the job from the instant `at` on (CLOCK_MONOTONIC); returns when this rank has done its part."""
+        assert self._runner is not None, "prepare comes before start"
+        self.progress["state"] = "running"
+        self._rows = self._runner(at, give_up_at)
+        self.progress["state"] = "done"
+        return {"end_s": self._rows[-1].end_s} if self._rows else {}
+
+    def collect(self, path: str) -> dict[str, Any]:
+        """Write this rank's measurements to `path` and return its counters."""
+        assert self._endpoint is not None, "open comes before collect"
+        assert self._role is not None, "prepare comes before collect"
+        records.write_record(Path(path), self._rank, self._rows, self._role.completions)
+        return {
+            "transport": self._endpoint.statistics(),
+            "sched_late_s": self._deadlines.late_s(),
+            "timed_waits": self._deadlines.waits,
+        }
+
+    def evaluate(self) -> dict[str, Any]:
+        """Evaluate this worker's share of the snapshots on the whole test set: rows of (step, time, loss, accuracy)."""
+        assert self._training is not None, "only a training job's worker evaluates"
+        return {"rows": self._training.evaluate_snapshots()}
+
+    def background(
+        self, address: str, entries: list[dict[str, Any]], addresses: dict[str, str], sink: bool
+    ) -> dict[str, Any]:
+        """Get a host's background traffic ready: for each entry its TOS byte and the groups to send; and a sink."""
+        if sink:
+            self._sink = Sink(address)
+            self._sink.start()
+        self._sources = [
+            Source([Group(**group) for group in entry["groups"]], addresses, entry["tos"]) for entry in entries
+        ]
+        return {}
+
+    def start_background(self, at: float) -> dict[str, Any]:
+        """Send from the instant `at` on, each entry in a thread."""
+        for source in self._sources:
+            source.start(at)
+        return {}
+
+    def stop_sending(self) -> dict[str, Any]:
+        """End the sending; returns what was planned until now and what was sent."""
+        stopped = [source.stop() for source in self._sources]
+        worst = ("late_s", "sched_late_s")
+        return {name: (max if name in worst else sum)(found[name] for found in stopped) for name in stopped[0]}
+
+    def stop_counting(self) -> dict[str, Any]:
+        """End the counting; returns what arrived. Nothing for a host that is no sink."""
+        return self._sink.stop() if self._sink else {}
+
+    def close(self) -> dict[str, Any]:
+        """Close the transport."""
+        if self._endpoint is not None:
+            self._endpoint.close()
+        return {}
+
+    def _worker_runner(self, spec: JobSpec, worker: Worker) -> Callable[[float, float], list[profile.IterationRow]]:
+        tensors = spec.tensors(self._settings)
+        if spec.kind == "training":
+            from dlcp.frameworks.pytorch import Trainer
+
+            trainer = Trainer(self._training, worker, tensors, spec, self._rank, self._deadlines)
+            self._training = trainer
+            return lambda at, give_up_at: trainer.run(at, self._on_iteration(give_up_at))
+        gradient = profile.synthetic_gradient(spec, self._rank)
+        return lambda at, give_up_at: profile.run_profile(
+            spec, worker, tensors, gradient, self._deadlines, at, self._on_iteration(give_up_at)
+        )
+
+    def _server_runner(self, server: Server) -> Callable[[float, float], list[profile.IterationRow]]:
+        def run(at: float, give_up_at: float) -> list[profile.IterationRow]:
+            server.run(give_up_at_s=give_up_at)
+            return []
+
+        return run
+
+    def _on_iteration(self, give_up_at: float) -> Callable[[int], None]:
+        def note(iteration: int) -> None:
+            self.progress["iteration"] = iteration
+            if time.monotonic() > give_up_at:
+                raise TransportError(f"rank {self._rank}: out of time after iteration {iteration}")
+
+        return note
+
+
+def optimizer(spec: JobSpec) -> Sgd:
+    """What the servers of a job apply."""
+    if spec.kind == "profile":
+        return Sgd(profile.LEARNING_RATE, PROFILE_MOMENTUM, spec.iterations, decays=False)
+    warmup = min(TRAINING_WARMUP_ITERATIONS, spec.iterations // 5)
+    return Sgd(spec.learning_rate, spec.momentum, spec.iterations, warmup_iterations=warmup)
+
+
+_COMMANDS = frozenset(name for name in vars(Agent) if not name.startswith("_") and callable(vars(Agent)[name]))
+
+
+def serve(read_fd: int, write_fd: int) -> None:
+    """Obey the commands that come from read_fd until it ends; then the process exits, whatever it is doing."""
+    be_punctual()
+    agent = Agent()
+    commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    lock = threading.Lock()
+
+    def reply(message: dict[str, Any]) -> None:
+        with lock:
+            _write_all(write_fd, json.dumps(message).encode() + b"\n")
+
+    def listen() -> None:
+        with os.fdopen(read_fd, "rb") as lines:
+            for line in lines:
+                command = json.loads(line)
+                if command.get("command") == "status":
+                    reply({"id": command["id"], "ok": True, "result": dict(agent.progress)})
+                else:
+                    commands.put(command)
+        os._exit(0)  # whoever commands this agent is gone: nothing it does matters any more
+
+    threading.Thread(target=listen, daemon=True, name="agent-commands").start()
+    while True:
+        reply(_obey(agent, commands.get()))
+
+
+def _obey(agent: Agent, command: dict[str, Any]) -> dict[str, Any]:
+    """Run one command; whatever goes wrong becomes its reply."""
+    number, name = command.pop("id"), command.pop("command")
+    try:
+        if name not in _COMMANDS:
+            raise ValueError(f"there is no command {name!r}")
+        return {"id": number, "ok": True, "result": getattr(agent, name)(**command)}
+    except (Problem, TransportError) as error:
+        agent.progress["state"] = "failed"
+        return {"id": number, "ok": False, "error": str(error)}
+    except Exception as error:
+        agent.progress["state"] = "failed"
+        traceback.print_exc(file=sys.stderr)
+        return {"id": number, "ok": False, "error": f"{type(error).__name__}: {error}"}
+
+
+def _write_all(write_fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(write_fd, view) :]

@@ -1,0 +1,47 @@
+"""Waiting for instants of CLOCK_MONOTONIC, and how late the waits end: the agents' own fidelity monitor."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import time
+
+import numpy as np
+
+_PR_SET_TIMERSLACK = 29
+_SWITCH_INTERVAL_S = 1e-4
+"""How long one Python thread may keep the interpreter from another; the default of 5 ms is 40 frame times."""
+
+
+def be_punctual() -> None:
+    """Ask for exact timers and quick thread switches. Call it before threads start: they inherit the timer slack.
+
+    With the default slack (50 µs) a sleep of 100 µs was measured to end 73 µs late at the median, with 1 ns 20 µs.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_TIMERSLACK)")
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+
+
+class Deadlines:
+    """Waits for absolute instants and remembers how late each wait ended, seconds."""
+
+    def __init__(self) -> None:
+        self._late_s: list[float] = []
+
+    def sleep_until(self, instant_s: float) -> None:
+        """Return at the instant or, when it has passed, at once. Only waits that slept count as punctual or late."""
+        left_s = instant_s - time.monotonic()
+        if left_s > 0:
+            time.sleep(left_s)  # Python sleeps with clock_nanosleep(TIMER_ABSTIME)
+            self._late_s.append(time.monotonic() - instant_s)
+
+    def late_s(self, quantile: float = 0.99) -> float:
+        """A quantile of the lateness; 0 when nothing was waited for."""
+        return float(np.quantile(self._late_s, quantile)) if self._late_s else 0.0
+
+    @property
+    def waits(self) -> int:
+        """How many waits slept."""
+        return len(self._late_s)

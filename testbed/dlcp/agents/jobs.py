@@ -1,0 +1,119 @@
+"""A job as its agents are told it: pure data, the same at every rank, made once from the experiment."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal
+
+from pydantic import Field
+
+from dlcp.agents.scripts import load_script
+from dlcp.model.base import Frozen
+from dlcp.model.experiment import Scaling
+from dlcp.model.workload import Job, Profile, Training, TransportSettings, Workload
+from dlcp.transport.tagging import Tensor, plan_tensors
+
+
+class LayerWork(Frozen):
+    """One layer as it is emulated: float32 elements on the wire, compute in emulated seconds (0 in a real job)."""
+
+    name: str
+    elements: int
+    forward_s: float = 0.0
+    backward_s: float = 0.0
+
+
+class JobSpec(Frozen):
+    """Everything an agent must know of a job but the transport. Ranks count the workers, then the servers.
+
+    kind: a profile waits for its compute and makes gradients from the seed; a training job runs `script`.
+    """
+
+    name: str
+    kind: Literal["profile", "training"]
+    workers: tuple[str, ...]
+    servers: tuple[str, ...]
+    iterations: int
+    warmup_iterations: int
+    bucket_bytes: int
+    seed: int
+    layers: tuple[LayerWork, ...] = Field(min_length=1)
+    script: str = ""
+    batch: int = 0
+    learning_rate: float = 0.0
+    momentum: float = 0.0
+    evaluations: int = 0
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Host of every rank."""
+        return (*self.workers, *self.servers)
+
+    @property
+    def worker_ranks(self) -> list[int]:
+        """Ranks of the workers."""
+        return list(range(len(self.workers)))
+
+    @property
+    def server_ranks(self) -> list[int]:
+        """Ranks of the servers, as Tensor.server counts them."""
+        return list(range(len(self.workers), len(self.hosts)))
+
+    @property
+    def elements(self) -> int:
+        """Length of the flat parameter vector."""
+        return sum(layer.elements for layer in self.layers)
+
+    @property
+    def compute_s(self) -> float:
+        """Nominal compute time of one iteration, emulated seconds (0 in a real job)."""
+        return sum(layer.forward_s + layer.backward_s for layer in self.layers)
+
+    def tensors(self, settings: TransportSettings) -> list[Tensor]:
+        """The buckets that travel, with their tags under a scheme's settings."""
+        layers = [(layer.name, layer.elements) for layer in self.layers]
+        return plan_tensors(layers, self.bucket_bytes, len(self.servers), settings)
+
+    def snapshot_steps(self) -> list[int]:
+        """Iterations after which the parameters are evaluated: evenly spread, the last one always."""
+        count = min(self.evaluations, self.iterations)
+        return [(k + 1) * self.iterations // count - 1 for k in range(count)]
+
+
+def plan_job(name: str, job: Job, workload: Workload, scaling: Scaling, seed: int) -> JobSpec:
+    """Scale a job into the emulation: bytes ÷ byte_scale, compute × time_dilation.
+
+    A training job's gradients are real: `byte_scaled` has no effect on them, only on a profile.
+    """
+    common: dict[str, Any] = {
+        "name": name, "workers": job.workers, "servers": job.servers, "iterations": job.iterations,
+        "warmup_iterations": job.warmup_iterations, "bucket_bytes": job.bucket_bytes, "seed": seed,
+    }  # fmt: skip
+    if isinstance(workload, Profile):
+        scale = scaling.byte_scale if job.byte_scaled else 1.0
+        return JobSpec(**common, kind="profile", layers=_scaled_layers(workload, scale, scaling.time_dilation))
+    return JobSpec(**common, kind="training", layers=_script_layers(workload), evaluations=job.evaluations,
+                   script=workload.script, batch=workload.batch, learning_rate=workload.learning_rate,
+                   momentum=workload.momentum)  # fmt: skip
+
+
+def digest(tensors: list[Tensor]) -> str:
+    """A fingerprint of the buckets and their tags, for agents to compare."""
+    return hashlib.sha256(json.dumps([list(vars(tensor).values()) for tensor in tensors]).encode()).hexdigest()[:16]
+
+
+def _scaled_layers(profile: Profile, byte_scale: float, dilation: float) -> tuple[LayerWork, ...]:
+    return tuple(
+        LayerWork(
+            name=layer.name,
+            elements=max(1, round(layer.parameters / byte_scale)),
+            forward_s=layer.forward_s * dilation,
+            backward_s=layer.backward_s * dilation,
+        )
+        for layer in profile.layers
+    )
+
+
+def _script_layers(training: Training) -> tuple[LayerWork, ...]:
+    return tuple(LayerWork(name=name, elements=elements) for name, elements in load_script(training.script).LAYERS)

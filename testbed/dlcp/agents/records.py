@@ -1,0 +1,106 @@
+"""What agents measured, on its way to the result tables: one .npz a rank, joined into columns of `iterations` and
+`messages` (dlcp.model.result.TABLES)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlcp.agents.jobs import JobSpec
+from dlcp.agents.profile import IterationRow
+from dlcp.model.workload import TransportSettings
+from dlcp.transport.endpoint import Completion, Leg
+from dlcp.transport.tagging import Tensor
+
+Columns = dict[str, list[Any]]
+_COMPLETION_FIELDS = (
+    "peer", "iteration", "tensor", "leg", "received", "bytes", "delivered_bytes", "lost_bytes", "resent_bytes",
+    "probes", "start_s", "end_s",
+)  # fmt: skip
+_ROW_FIELDS = ("iteration", "start_s", "end_s", "compute_s", "parameters_crc32")
+
+
+@dataclass(frozen=True)
+class Record:
+    """One rank's measurements: rows of iterations (none at a server) and of completions, doubles."""
+
+    rank: int
+    iterations: npt.NDArray[np.float64]
+    completions: npt.NDArray[np.float64]
+
+
+def write_record(path: Path, rank: int, rows: list[IterationRow], completions: list[Completion]) -> None:
+    """Store one rank's measurements. Doubles hold every integer here exactly: all are below 2^53."""
+    found = [
+        (c.peer, c.key.iteration, c.key.tensor, c.key.leg, c.received, c.bytes, c.delivered_bytes, c.lost_bytes,
+         c.resent_bytes, c.probes, c.start_s, c.end_s)
+        for c in completions
+    ]  # fmt: skip
+    with path.open("wb") as file:
+        np.savez(
+            file,
+            rank=np.array(rank),
+            iterations=np.array([[getattr(r, f) for f in _ROW_FIELDS] for r in rows], np.float64),
+            completions=np.array(found, np.float64).reshape(-1, len(_COMPLETION_FIELDS)),
+        )
+
+
+def read_record(path: Path) -> Record:
+    """Load what write_record stored."""
+    with np.load(path) as stored:
+        return Record(int(stored["rank"]), stored["iterations"], stored["completions"])
+
+
+def iteration_columns(spec: JobSpec, records: list[Record]) -> Columns:
+    """The table `iterations` of a job."""
+    columns: Columns = {name: [] for name in ("job", "worker", "iteration", "warmup", "start_s", "end_s", "compute_s",
+                                              "exposed_comm_s", "parameters_crc32")}  # fmt: skip
+    for record in sorted(records, key=lambda r: r.rank):
+        for iteration, start_s, end_s, compute_s, crc32 in record.iterations:
+            row = (spec.name, spec.hosts[record.rank], int(iteration), bool(iteration < spec.warmup_iterations),
+                   start_s, end_s, compute_s, max(0.0, end_s - start_s - compute_s), int(crc32))  # fmt: skip
+            for column, value in zip(columns.values(), row, strict=True):
+                column.append(value)
+    return columns
+
+
+def message_columns(
+    spec: JobSpec, tensors: list[Tensor], settings: TransportSettings, records: list[Record]
+) -> Columns:
+    """The table `messages` of a job: sender's start, receiver's end. ValueError when an end of a message is missing."""
+    sent: dict[tuple[int, ...], npt.NDArray[np.float64]] = {}
+    received: dict[tuple[int, ...], npt.NDArray[np.float64]] = {}
+    for record in records:
+        for row in record.completions:
+            peer, iteration, tensor, leg, at_receiver = (int(value) for value in row[:5])
+            source, sink = (peer, record.rank) if at_receiver else (record.rank, peer)
+            (received if at_receiver else sent)[iteration, tensor, leg, source, sink] = row
+    if one_sided := sent.keys() ^ received.keys():
+        raise ValueError(f"{len(one_sided)} messages were noted at one end only, such as {min(one_sided)}")
+    expected = spec.iterations * len(tensors) * len(spec.workers) * 2
+    if len(sent) != expected:
+        raise ValueError(f"{len(sent)} messages were noted, {expected} belong to the job")
+    names = ("job", "iteration", "warmup", "tensor", "layer", "leg", "src", "dst", "bytes", "start_s", "end_s",
+             "delivered_bytes", "lost_bytes", "resent_bytes", "probes", "loss_bound")  # fmt: skip
+    columns: Columns = {name: [] for name in names}
+    for key in sorted(sent):
+        iteration, tensor, leg, source, sink = key
+        out, back, found = sent[key], received[key], tensors[tensor]
+        row = (spec.name, iteration, iteration < spec.warmup_iterations, tensor, found.first_layer,
+               Leg(leg).name.lower(), spec.hosts[source], spec.hosts[sink], int(back[5]), float(out[10]),
+               float(back[11]), int(back[6]), int(back[7]), int(out[8]), int(out[9]),
+               loss_bound(found, Leg(leg), settings))  # fmt: skip
+        for column, value in zip(columns.values(), row, strict=True):
+            column.append(value)
+    return columns
+
+
+def loss_bound(tensor: Tensor, leg: Leg, settings: TransportSettings) -> float:
+    """The share of a tensor's bytes that a leg may lose."""
+    if tensor.must_arrive or settings.kind == "tcp":
+        return 0.0
+    return settings.loss_bound if leg is Leg.PUSH else settings.pull_loss_bound

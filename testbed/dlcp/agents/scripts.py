@@ -1,0 +1,51 @@
+"""Training scripts: Python files in workloads/, loaded by name.
+
+A script offers, without importing its framework at module level,
+    LAYERS: tuple[tuple[str, int], ...]      (name, parameters) of every layer, input side first
+    preload() -> None                        load the data set and run one step, so that forked agents start warm
+    job(options: JobOptions) -> TrainingJob  the job of one rank
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import dataclass
+from types import ModuleType
+
+from dlcp.errors import Problem
+from dlcp.paths import WORKLOADS
+
+_PREFIX = "dlcp_workload_"
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """What a script must know: the job's seed (same at all ranks), this worker among how many, images per step."""
+
+    seed: int
+    worker: int
+    workers: int
+    batch: int
+
+
+def load_script(name: str) -> ModuleType:
+    """The module workloads/NAME (NAME ends in .py). Loaded once a process. Problem when there is no such file."""
+    path = WORKLOADS / name
+    module_name = _PREFIX + path.stem
+    if module_name in sys.modules:
+        return sys.modules[module_name]
+    if path.parent != WORKLOADS or path.suffix != ".py" or not path.is_file():
+        known = ", ".join(sorted(found.name for found in WORKLOADS.glob("*.py")))
+        raise Problem(name, "there is no such training script in workloads/", f"known scripts: {known}")
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[module_name]
+        raise
+    return module

@@ -1,0 +1,227 @@
+"""A job, or the background, from the caller's side: open, prepare, start at one instant, follow, collect."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dlcp.agents.background import Burst, incast_bursts, pace
+from dlcp.agents.handles import AgentError, AgentHandle, gather, request_all
+from dlcp.agents.jobs import JobSpec, digest
+from dlcp.agents.records import Columns, iteration_columns, message_columns, read_record
+from dlcp.model.workload import Background, TransportSettings
+from dlcp.transport.opening import TCP_PORT, UDP_PORT
+
+OPEN_TIMEOUT_S = 20.0
+PREPARE_TIMEOUT_S = 30.0
+COLLECT_TIMEOUT_S = 30.0
+EVALUATE_TIMEOUT_S = 120.0
+HEAD_START_S = 0.25
+"""From the start command to the common start instant: every agent has read its command by then."""
+DRAIN_S = 0.1
+"""From the last background packet sent until sinks stop counting: a full path's queues drain in less."""
+GRACE_S = 5.0
+"""What agents get beyond the time limit to say themselves what they wait for."""
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """A finished job. Columns as in dlcp.model.result.TABLES; statistics: host → the agent's counters."""
+
+    iterations: Columns
+    messages: Columns
+    statistics: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+class JobSession:
+    """One job on agents that run already: open(), start(), wait(), collect(), for a training job evaluate(), close().
+
+    agents: by host, at least one for every host of the job. addresses: host → IPv4 address. cookie: 64 bits that
+    only this run knows; flow-hash switches see source ports that follow from it. directory: where agents leave
+    their records. Every method raises AgentError naming the host.
+    """
+
+    def __init__(
+        self,
+        agents: dict[str, AgentHandle],
+        spec: JobSpec,
+        settings: TransportSettings,
+        addresses: dict[str, str],
+        *,
+        cookie: int,
+        link_rate_bps: float,
+        directory: Path,
+        time_limit_s: float,
+    ) -> None:
+        self._agents = {host: agents[host] for host in spec.hosts}
+        self._spec = spec
+        self._settings = settings
+        self._addresses = addresses
+        self._cookie = cookie
+        self._link_rate_bps = link_rate_bps
+        self._directory = directory
+        self._time_limit_s = time_limit_s
+        self._started: dict[str, tuple[AgentHandle, int]] = {}
+        self._start_s = 0.0
+
+    def open(self) -> None:
+        """Connect all ranks and prepare the job on each; all must agree on tensors and initial parameters."""
+        commands = {host: self._open_command(rank) for rank, host in enumerate(self._spec.hosts)}
+        request_all(self._agents, commands, OPEN_TIMEOUT_S)
+        job = self._spec.model_dump(mode="json")
+        prepared = self._all({"command": "prepare", "job": job}, PREPARE_TIMEOUT_S)
+        expected = digest(self._spec.tensors(self._settings))
+        first = prepared[self._spec.hosts[0]]
+        for host, found in prepared.items():
+            if found["tensors"] != expected or found["parameters_crc32"] != first["parameters_crc32"]:
+                raise AgentError(f"{host}: prepare: it does not agree with the others on tensors or parameters")
+
+    def start(self, at_s: float | None = None) -> float:
+        """Start all ranks at one instant (CLOCK_MONOTONIC; default: shortly), and return it."""
+        self._start_s = time.monotonic() + HEAD_START_S if at_s is None else at_s
+        command = {"command": "start", "at": self._start_s, "give_up_at": self._start_s + self._time_limit_s}
+        self._started = {host: (agent, agent.send(command)) for host, agent in self._agents.items()}
+        return self._start_s
+
+    def wait(self, on_progress: Callable[[int], None] | None = None) -> float:
+        """Wait until every rank is done; returns the instant when the last worker was.
+
+        on_progress: told how many iterations the first worker has finished, a few times a second.
+        """
+        timeout_s = self._start_s + self._time_limit_s + GRACE_S - time.monotonic()
+        tick = (lambda: on_progress(self._iteration())) if on_progress else None
+        results = gather(self._started, timeout_s, tick)
+        if on_progress is not None:
+            on_progress(self._spec.iterations)
+        return max(float(results[host]["end_s"]) for host in self._spec.workers)
+
+    def collect(self) -> JobResult:
+        """What all ranks measured."""
+        paths = {host: self._directory / f"{host}.npz" for host in self._spec.hosts}
+        commands = {host: {"command": "collect", "path": str(path)} for host, path in paths.items()}
+        statistics = request_all(self._agents, commands, COLLECT_TIMEOUT_S)
+        found = [read_record(path) for path in paths.values()]
+        for path in paths.values():
+            path.unlink()
+        tensors = self._spec.tensors(self._settings)
+        return JobResult(
+            iteration_columns(self._spec, found),
+            message_columns(self._spec, tensors, self._settings, found),
+            statistics,
+        )
+
+    def evaluate(self) -> Columns:
+        """The table `training` of a real job: every snapshot on the whole test set, shared among the workers."""
+        commands: dict[str, dict[str, Any]] = {host: {"command": "evaluate"} for host in self._spec.workers}
+        found = request_all(self._agents, commands, EVALUATE_TIMEOUT_S)
+        rows = sorted(row for result in found.values() for row in result["rows"])
+        return {
+            "job": [self._spec.name] * len(rows),
+            "step": [int(row[0]) for row in rows],
+            "time_s": [row[1] - self._start_s for row in rows],
+            "loss": [row[2] for row in rows],
+            "accuracy": [row[3] for row in rows],
+        }
+
+    def close(self) -> None:
+        """Close all transports; the agents live on."""
+        self._all({"command": "close"}, COLLECT_TIMEOUT_S)
+
+    def _all(self, command: dict[str, Any], timeout_s: float) -> dict[str, dict[str, Any]]:
+        return request_all(self._agents, dict.fromkeys(self._agents, command), timeout_s)
+
+    def _iteration(self) -> int:
+        return int(self._agents[self._spec.hosts[0]].request({"command": "status"}, COLLECT_TIMEOUT_S)["iteration"])
+
+    def _open_command(self, rank: int) -> dict[str, Any]:
+        """A worker talks to all servers and connects to them, a server to all workers."""
+        spec = self._spec
+        is_worker = rank < len(spec.workers)
+        port = TCP_PORT if self._settings.kind == "tcp" else UDP_PORT
+        peers = spec.server_ranks if is_worker else spec.worker_ranks
+        return {
+            "command": "open",
+            "rank": rank,
+            "address": self._addresses[spec.hosts[rank]],
+            "port": port,
+            "peers": {peer: [self._addresses[spec.hosts[peer]], port] for peer in peers},
+            "settings": self._settings.model_dump(mode="json"),
+            "cookie": self._cookie,
+            "connects_to": peers if is_worker else [],
+            "link_rate_bps": self._link_rate_bps,
+        }
+
+
+class BackgroundSession:
+    """An experiment's background traffic on agents of their own: prepare(), start(), stop().
+
+    agents: by host, at least one for every source and sink; not those of the job. tos: the IPv4 TOS byte of each
+    entry's queue, in the order of entries. horizon_s: how long bursts are planned for.
+    """
+
+    def __init__(
+        self,
+        agents: dict[str, AgentHandle],
+        entries: tuple[Background, ...],
+        addresses: dict[str, str],
+        *,
+        seed: int,
+        horizon_s: float,
+        link_rate_bps: float,
+        tos: list[int],
+    ) -> None:
+        self._addresses = addresses
+        self._rate_bps = link_rate_bps
+        self._entries = entries
+        self._tos = tos
+        self._bursts = [incast_bursts(entry, seed, horizon_s, stream) for stream, entry in enumerate(entries)]
+        hosts = [host for entry in entries for host in (*entry.sources, *entry.sinks)]
+        self._agents = {host: agents[host] for host in dict.fromkeys(hosts)}
+
+    def prepare(self) -> None:
+        """Give every host its bursts and its sink."""
+        request_all(self._agents, {host: self._command(host) for host in self._agents}, PREPARE_TIMEOUT_S)
+
+    def start(self, at_s: float) -> None:
+        """Begin at an instant (CLOCK_MONOTONIC); burst times count from it."""
+        self._all({"command": "start_background", "at": at_s})
+
+    def stop(self) -> dict[str, float]:
+        """End, first all sources, then the sinks. planned_bytes (due until then), sent_bytes, refused_bytes,
+        received_bytes, received_packets, rx_overflow (packets): sums; late_s, sched_late_s: the worst of all."""
+        sent = self._all({"command": "stop_sending"})
+        time.sleep(DRAIN_S)
+        counted = self._all({"command": "stop_counting"})
+        totals: dict[str, float] = dict.fromkeys(
+            ("planned_bytes", "sent_bytes", "refused_bytes", "received_bytes", "received_packets", "rx_overflow"), 0
+        )
+        for found in (*sent.values(), *counted.values()):
+            for name in totals.keys() & found.keys():
+                totals[name] += found[name]
+        for name in ("late_s", "sched_late_s"):
+            totals[name] = max((float(found[name]) for found in sent.values()), default=0.0)
+        return totals
+
+    def _command(self, host: str) -> dict[str, Any]:
+        entries = [
+            {"tos": tos, "groups": [vars(group) for group in pace(_of(bursts, host), self._rate_bps)]}
+            for tos, bursts in zip(self._tos, self._bursts, strict=True)
+        ]
+        sinks = {sink for entry in self._entries for sink in entry.sinks}
+        return {
+            "command": "background",
+            "address": self._addresses[host],
+            "entries": entries,
+            "addresses": {sink: self._addresses[sink] for sink in sorted(sinks)},
+            "sink": host in sinks,
+        }
+
+    def _all(self, command: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        return request_all(self._agents, dict.fromkeys(self._agents, command), PREPARE_TIMEOUT_S)
+
+
+def _of(bursts: list[Burst], source: str) -> list[tuple[float, str, int]]:
+    return [(burst.time_s, burst.sink, burst.size_bytes) for burst in bursts if burst.source == source]

@@ -1,0 +1,238 @@
+"""Synchronous data-parallel training by parameter servers, over any transport.
+
+A worker pushes each tensor's gradient as soon as it is ready; the tensor's server sums the workers' gradients in rank
+order, divides by the number of workers (a hole counts as zero), updates the parameters, which live at the server, and
+sends them back to all. A worker's next forward pass waits per tensor. Pulls lose nothing, so all workers stay identical
+bit for bit; the order of summing does not depend on who came first, so a lossless run can be repeated bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import zlib
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from dlcp.transport.endpoint import Completion, Endpoint, Floats, Leg, MessageKey, TransportError
+from dlcp.transport.optimizer import Sgd
+from dlcp.transport.tagging import Tensor
+
+STALL_TIMEOUT_S = 60.0
+"""A rank that sees nothing complete for this long, while it waits, gives up and says what is missing."""
+_NAMED = 4
+"""How many missing messages an error names."""
+
+
+def declare(endpoint: Endpoint, tensors: list[Tensor]) -> None:
+    """Agree all tensors of a job with the transport; the same call at every rank."""
+    for number, tensor in enumerate(tensors):
+        endpoint.declare(
+            number, tensor.elements, queue=tensor.queue, droppable=tensor.droppable, must_arrive=tensor.must_arrive
+        )
+
+
+def parameters_crc32(parameters: Floats) -> int:
+    """A fingerprint of all parameters: two workers with the same one hold the same bits."""
+    return zlib.crc32(parameters.data.cast("B"))
+
+
+class _Rank:
+    """What worker and server share: every completion is noted, every wait is bounded."""
+
+    def __init__(self, endpoint: Endpoint, tensors: list[Tensor], stall_timeout_s: float) -> None:
+        self.completions: list[Completion] = []
+        self._endpoint = endpoint
+        self._tensors = tensors
+        self._stall_timeout_s = stall_timeout_s
+
+    def _wait_until(self, done: Callable[[], bool], missing: Callable[[], list[str]]) -> None:
+        """Take completions until done() holds. TransportError when none comes for the stall timeout."""
+        while not done():
+            found = self._endpoint.wait(self._stall_timeout_s)
+            if not found:
+                names = missing()
+                more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+                raise TransportError(
+                    f"nothing completed for {self._stall_timeout_s:g} s; waiting for {', '.join(names[:_NAMED])}{more}"
+                )
+            self._take(found)
+
+    def _take(self, completions: list[Completion]) -> None:
+        self.completions += completions
+        for completion in completions:
+            self._note(completion)
+
+    def _note(self, completion: Completion) -> None:
+        raise NotImplementedError
+
+
+class Worker(_Rank):
+    """A worker's side. parameters: the whole flat vector, overwritten in place by pulls; servers: their ranks, as
+    Tensor.server counts them. gradient: where the gradients of all tensors are put before they are pushed.
+
+    Over an iteration, for every tensor: await_parameters (forward), gradient_slot and push (backward).
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        tensors: list[Tensor],
+        servers: list[int],
+        parameters: Floats,
+        *,
+        stall_timeout_s: float = STALL_TIMEOUT_S,
+    ) -> None:
+        super().__init__(endpoint, tensors, stall_timeout_s)
+        self.parameters = parameters
+        self.gradient = np.zeros_like(parameters)
+        self._servers = servers
+        self._pushing = [False] * len(tensors)
+        self._arrived_s = [-math.inf] * len(tensors)
+
+    def gradient_slot(self, tensor: int) -> Floats:
+        """Where this tensor's gradient goes; waits until the push before is over and the slot may be written."""
+        self._wait_until(
+            lambda: not self._pushing[tensor],
+            lambda: [f"the end of the push of tensor {tensor} to rank {self._server(tensor)}"],
+        )
+        found = self._tensors[tensor]
+        return self.gradient[found.start : found.stop]
+
+    def push(self, iteration: int, tensor: int) -> None:
+        """Send the gradient in this tensor's slot and expect the parameters that come of it.
+
+        From here until await_parameters returns, the tensor's parameters are being overwritten.
+        """
+        found, server = self._tensors[tensor], self._server(tensor)
+        self._arrived_s[tensor] = math.inf
+        self._pushing[tensor] = True
+        self._endpoint.receive(
+            server, MessageKey(iteration, tensor, Leg.PULL), self.parameters[found.start : found.stop]
+        )
+        self._endpoint.send(server, MessageKey(iteration, tensor, Leg.PUSH), self.gradient[found.start : found.stop])
+
+    def await_parameters(self, tensors: Iterable[int]) -> float:
+        """Wait until these tensors hold their newest parameters; returns when the last of them was complete
+        (CLOCK_MONOTONIC seconds, -inf for tensors that were never pushed)."""
+        wanted = list(tensors)
+        self._wait_until(
+            lambda: all(self._arrived_s[tensor] < math.inf for tensor in wanted),
+            lambda: [
+                f"the pull of tensor {tensor} from rank {self._server(tensor)}"
+                for tensor in wanted
+                if self._arrived_s[tensor] == math.inf
+            ],
+        )
+        return max((self._arrived_s[tensor] for tensor in wanted), default=-math.inf)
+
+    def finish(self) -> float:
+        """Wait for everything that is under way; returns when the last parameters were complete."""
+        last_s = self.await_parameters(range(len(self._tensors)))
+        for tensor in range(len(self._tensors)):
+            self.gradient_slot(tensor)
+        return last_s
+
+    def _server(self, tensor: int) -> int:
+        return self._servers[self._tensors[tensor].server]
+
+    def _note(self, completion: Completion) -> None:
+        if completion.received:
+            self._arrived_s[completion.key.tensor] = completion.end_s
+        else:
+            self._pushing[completion.key.tensor] = False
+
+
+class Server(_Rank):
+    """A server's side: it owns the tensors whose `server` is its index, and holds buffers for one iteration of them.
+
+    parameters: the whole flat vector; only its own tensors' ranges are read and updated. workers: ranks, in the
+    order in which their gradients are summed.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        tensors: list[Tensor],
+        index: int,
+        workers: list[int],
+        parameters: Floats,
+        optimizer: Sgd,
+        *,
+        stall_timeout_s: float = STALL_TIMEOUT_S,
+    ) -> None:
+        super().__init__(endpoint, tensors, stall_timeout_s)
+        self.parameters = parameters
+        self._workers = workers
+        self._optimizer = optimizer
+        self._own = [number for number, tensor in enumerate(tensors) if tensor.server == index]
+        self._inbox = {t: np.zeros((len(workers), tensors[t].elements), np.float32) for t in self._own}
+        self._velocity = {t: np.zeros(tensors[t].elements, np.float32) for t in self._own}
+        self._missing = {t: set(workers) for t in self._own}
+        self._pulling = {t: set[int]() for t in self._own}
+        self._iteration = dict.fromkeys(self._own, 0)
+
+    def expect_first(self) -> None:
+        """Register the receives of iteration 0; call it before any worker may push."""
+        for tensor in self._own:
+            self._expect(tensor)
+
+    def run(self, *, give_up_at_s: float = math.inf) -> None:
+        """Serve until every own tensor has done all the optimizer's iterations and every pull is over.
+
+        TransportError when nothing completes for the stall timeout, or when give_up_at_s (CLOCK_MONOTONIC) passes.
+        """
+        self._wait_until(lambda: self._done(give_up_at_s), self._waited_for)
+
+    def _done(self, give_up_at_s: float) -> bool:
+        if time.monotonic() > give_up_at_s:
+            raise TransportError(f"out of time; waiting for {', '.join(self._waited_for()[:_NAMED])}")
+        last = self._optimizer.iterations
+        return all(self._iteration[t] >= last and not self._pulling[t] for t in self._own)
+
+    def _waited_for(self) -> list[str]:
+        waiting = [t for t in self._own if self._iteration[t] < self._optimizer.iterations]
+        pushes = [
+            f"the push of tensor {t} (iteration {self._iteration[t]}) from rank {worker}"
+            for t in waiting
+            for worker in sorted(self._missing[t])
+        ]
+        return pushes + [
+            f"the end of the pull of tensor {t} by rank {worker}" for t in self._own for worker in self._pulling[t]
+        ]
+
+    def _note(self, completion: Completion) -> None:
+        tensor = completion.key.tensor
+        if completion.received:
+            self._missing[tensor].discard(completion.peer)
+        else:
+            self._pulling[tensor].discard(completion.peer)
+        # The last pull's data are the parameters themselves: they must not change before every worker has them.
+        unfinished = self._iteration[tensor] < self._optimizer.iterations
+        if unfinished and not self._missing[tensor] and not self._pulling[tensor]:
+            self._update(tensor)
+
+    def _update(self, tensor: int) -> None:
+        """Sum in rank order, divide, step, expect the next pushes, send the pulls."""
+        iteration, found = self._iteration[tensor], self._tensors[tensor]
+        inbox = self._inbox[tensor]
+        total = inbox[0].copy()
+        for gradient in inbox[1:]:
+            total += gradient
+        total /= np.float32(len(self._workers))
+        parameters = self.parameters[found.start : found.stop]
+        self._optimizer.step(iteration, parameters, self._velocity[tensor], total)
+        self._iteration[tensor] = iteration + 1
+        self._missing[tensor] = set(self._workers)
+        if iteration + 1 < self._optimizer.iterations:
+            self._expect(tensor)
+        self._pulling[tensor] = set(self._workers)
+        first = (iteration + tensor) % len(self._workers)  # nobody is always served first
+        for worker in self._workers[first:] + self._workers[:first]:
+            self._endpoint.send(worker, MessageKey(iteration, tensor, Leg.PULL), parameters)
+
+    def _expect(self, tensor: int) -> None:
+        key = MessageKey(self._iteration[tensor], tensor, Leg.PUSH)
+        for row, worker in enumerate(self._workers):
+            self._endpoint.receive(worker, key, self._inbox[tensor][row])

@@ -1,0 +1,173 @@
+"""One TCP connection's framing: messages out in the order they were handed over, messages in to registered buffers.
+
+Driven by one I/O thread (tcp.py); has no thread and no clock of its own. A frame is a 16-byte header and the
+payload: little-endian float32 as they lie in memory.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dlcp.transport.endpoint import Leg, MessageKey
+from dlcp.transport.tcp_info import read_tcp_info
+
+FRAME = struct.Struct("!BxxxIII")
+"""Leg, iteration, tensor, payload bytes."""
+GATHER = 16
+"""Buffers handed to one sendmsg; far below IOV_MAX (1024)."""
+WAKE_BYTES = 32_768
+"""Unread bytes that wake the I/O thread in the middle of a message (SO_RCVLOWAT): one wake-up for about 22 packets
+instead of one each, and well below the kernel's default receive buffer, so that the window stays open."""
+
+
+class FrameError(Exception):
+    """What came over a connection is no frame of this job; the connection cannot be used any more."""
+
+
+@dataclass
+class Posting:
+    """A registered receive: where the payload goes, since when."""
+
+    view: memoryview
+    start_s: float
+
+
+@dataclass
+class Outgoing:
+    """A message on its way out: header and payload, what of them is left to send."""
+
+    key: MessageKey
+    parts: list[memoryview]
+    size_bytes: int
+    start_s: float
+
+
+Lookup = Callable[[int, MessageKey, int], Posting | None]
+"""(peer, key, payload bytes) → the registered receive; None = not registered yet; FrameError = never will be."""
+
+
+class Connection:
+    """One peer's connection. `failure` is empty while it works, else the reason why it does not.
+
+    outbox: messages not yet handed to the kernel whole. waiting_for: a message whose receive is not registered
+    yet; reading stops until it is, as the kernel's receive window would.
+    """
+
+    def __init__(self, peer: int, sock: socket.socket) -> None:
+        self.peer = peer
+        self.sock = sock
+        self.failure = ""
+        self.outbox: deque[Outgoing] = deque()
+        self.waiting_for: MessageKey | None = None
+        self.sent_bytes = 0
+        self.received_bytes = 0
+        self._header = bytearray(FRAME.size)
+        self._into = memoryview(self._header)
+        self._filled = 0
+        self._size_bytes = 0
+        self._key: MessageKey | None = None
+        self._posting: Posting | None = None
+        self._low_water = 1
+        self._resent_bytes = 0
+
+    def flush(self) -> list[Outgoing]:
+        """Hand the kernel what it takes; returns the messages that it took whole. OSError when the peer is gone."""
+        done: list[Outgoing] = []
+        while self.outbox:
+            parts = [part for message in self.outbox for part in message.parts][:GATHER]
+            try:
+                sent = self.sock.sendmsg(parts)
+            except BlockingIOError:
+                return done
+            self.sent_bytes += sent
+            while sent or (self.outbox and not self.outbox[0].parts):
+                message = self.outbox[0]
+                sent = _advance(message.parts, sent)
+                if not message.parts:
+                    done.append(self.outbox.popleft())
+        return done
+
+    def fill(self, lookup: Lookup) -> list[tuple[MessageKey, Posting]]:
+        """Read what has come; returns the messages that are whole.
+
+        Raises FrameError for bytes that are no frame of this job, ConnectionResetError when the peer has hung up.
+        """
+        whole: list[tuple[MessageKey, Posting]] = []
+        while self.waiting_for is None:
+            try:
+                count = self.sock.recv_into(self._into[self._filled :])
+            except BlockingIOError:
+                break
+            if count == 0:
+                raise ConnectionResetError("the peer closed the connection")
+            self._filled += count
+            self.received_bytes += count
+            if self._filled < len(self._into):
+                continue
+            if self._posting is not None and self._key is not None:
+                whole.append((self._key, self._posting))
+                self._expect_header()
+            else:
+                self._read_header(lookup)
+        self._set_low_water()
+        return whole
+
+    def resume(self, lookup: Lookup) -> bool:
+        """Look again for the receive that reading waits for; True when it is there."""
+        if self.waiting_for is None:
+            return False
+        self._expect_payload(lookup, self.waiting_for)
+        return self.waiting_for is None
+
+    def take_resent_bytes(self) -> int:
+        """Bytes that the kernel sent again since the last call."""
+        total = read_tcp_info(self.sock).resent_bytes
+        before, self._resent_bytes = self._resent_bytes, total
+        return total - before
+
+    @property
+    def incoming(self) -> MessageKey | None:
+        """The message whose payload is arriving, if one is."""
+        return self._key
+
+    def _read_header(self, lookup: Lookup) -> None:
+        leg, iteration, tensor, size_bytes = FRAME.unpack(self._header)
+        if leg not in (Leg.PUSH, Leg.PULL):
+            raise FrameError(f"a frame names leg {leg}")
+        self._size_bytes = size_bytes
+        self._expect_payload(lookup, MessageKey(iteration, tensor, Leg(leg)))
+
+    def _expect_payload(self, lookup: Lookup, key: MessageKey) -> None:
+        posting = lookup(self.peer, key, self._size_bytes)
+        self.waiting_for = key if posting is None else None
+        if posting is not None:
+            self._key, self._posting, self._into, self._filled = key, posting, posting.view, 0
+
+    def _expect_header(self) -> None:
+        self._key, self._posting, self._into, self._filled = None, None, memoryview(self._header), 0
+
+    def _set_low_water(self) -> None:
+        wanted = min(len(self._into) - self._filled, WAKE_BYTES)
+        if wanted > 0 and wanted != self._low_water:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
+            self._low_water = wanted
+
+
+def frame(key: MessageKey, payload: memoryview, start_s: float) -> Outgoing:
+    """A message ready to be sent; the payload is not copied."""
+    header = FRAME.pack(key.leg, key.iteration, key.tensor, len(payload))
+    return Outgoing(key, [memoryview(header), payload], len(payload), start_s)
+
+
+def _advance(parts: list[memoryview], sent: int) -> int:
+    """Take sent bytes off the front of parts; returns what of them belongs to the next message."""
+    while parts and sent >= len(parts[0]):
+        sent -= len(parts.pop(0))
+    if parts and sent:
+        parts[0] = parts[0][sent:]
+        sent = 0
+    return sent
