@@ -10,14 +10,11 @@ from dlcp.model.explain import did_you_mean
 from dlcp.model.metrics import METRICS
 from dlcp.model.parts import Parts
 from dlcp.model.qos import QUEUES
+from dlcp.model.regime import PACKET_BYTES, PACKET_PAYLOAD_BYTES
 from dlcp.model.topology import Graph
 from dlcp.model.units import show_rate, show_size
 from dlcp.model.workload import Incast, Job, Profile
 
-PACKET_BYTES = 1500
-"""An Ethernet frame's IP packet, as queues hold them."""
-PACKET_PAYLOAD_BYTES = 1400
-"""What of it is gradient, about, whatever the transport (headers of IP, UDP and DLCP, or of TCP)."""
 MIN_BUFFER_PACKETS = 10
 """Below it a port drops most of every burst (DESIGN.md, "Scaling a lab into a laptop")."""
 MIN_BUCKET_PACKETS = 30
@@ -67,17 +64,16 @@ def check_parts(document: Document, parts: Parts) -> Found:
     return notes.problems, notes.warnings
 
 
-def unreachable(graph: Graph) -> list[tuple[str, str]]:
-    """Pairs (switch, host) where a host hangs on the switch and another host cannot be reached from it."""
-    edges = {graph.neighbours[host][0] for host in graph.hosts if graph.neighbours[host]}
-    return [(switch, host) for switch in sorted(edges) for host in graph.hosts if not graph.next_hops(switch, host)]
+def cut_off(graph: Graph) -> list[str]:
+    """Hosts that the first host cannot reach. Links go both ways, so without any, all reach all."""
+    reached = graph.distances_to(graph.hosts[0])
+    return [host for host in graph.hosts if host not in reached]
 
 
 def _check_graph(notes: Notes, graph: Graph) -> None:
-    cut_off = unreachable(graph)
-    if cut_off:
-        switch, host = cut_off[0]
-        notes.wrong(("topology",), f"{host} cannot be reached from {switch}; {len(cut_off)} such pairs in all")
+    lost = cut_off(graph)
+    if lost:
+        notes.wrong(("topology",), f"{graph.hosts[0]} cannot reach {', '.join(lost)}", "link their switches")
     bare = [s for s in graph.switches if s.startswith("l") and not set(graph.neighbours[s]) & set(graph.hosts)]
     if bare:
         hint = "use fewer leaves, or more hosts: they are shared out in blocks of hosts / leaves, rounded up"

@@ -41,12 +41,13 @@ class Graph(Frozen):
 
         Empty if unreachable. Hosts do not forward: a path runs through switches alone.
         """
-        distance = self._distances_to(host)
+        distance = self.distances_to(host)
         if switch not in distance:
             return ()
         return tuple(n for n in self.neighbours[switch] if distance.get(n, -1) == distance[switch] - 1)
 
-    def _distances_to(self, host: str) -> dict[str, int]:
+    def distances_to(self, host: str) -> dict[str, int]:
+        """Node → links on a shortest path to `host`; nodes from which it cannot be reached are left out."""
         distance = {host: 0}
         todo = deque([host])
         while todo:

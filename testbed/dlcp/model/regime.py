@@ -1,0 +1,44 @@
+"""What an emulated fabric stands for, in lab units: the numbers without which no result can be read.
+
+DESIGN: byte scale k divides messages, dilation d stretches compute and timers; the emulated link is lab rate ÷ (k·d).
+A buffer keeps its packets and its time at line rate, so in the lab it is as many µs ÷ d.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dlcp.model.experiment import Experiment
+from dlcp.model.workload import HostSettings, Job
+
+LINUX_RTO_FLOOR_S = 0.2
+"""TCP_RTO_MIN of Linux, HZ/5; a route may set another."""
+FRAME_BYTES = 1514
+"""A full Ethernet frame at MTU 1500, as a queue counts it."""
+PACKET_BYTES = 1440
+"""Payload of a full packet (wire.h)."""
+
+
+def regime(experiment: Experiment, job: Job, hosts: dict[str, HostSettings]) -> dict[str, Any]:
+    """Name → number, the unit in the name; the same for every scheme of an experiment's job.
+
+    hosts: scheme label → what it sets in hosts; its floor of TCP's retransmission timer is told in lab time.
+    """
+    scaling = experiment.scaling
+    link_rate_bps = min(link.rate_bps for link in experiment.topology.graph.links)
+    buffer_s = experiment.port_buffer_bytes * 8 / link_rate_bps
+    byte_scale = scaling.byte_scale if job.byte_scaled else 1.0
+    found: dict[str, Any] = {
+        "link_rate_bps": link_rate_bps,
+        "lab_rate_bps": link_rate_bps * byte_scale * scaling.time_dilation,
+        "byte_scale": byte_scale,
+        "time_dilation": scaling.time_dilation,
+        "port_buffer_bytes": experiment.port_buffer_bytes,
+        "port_buffer_packets": experiment.port_buffer_bytes // FRAME_BYTES,
+        "port_buffer_lab_s": buffer_s / scaling.time_dilation,
+        "bucket_packets": round(job.bucket_bytes / PACKET_BYTES, 1),
+    }
+    for label, settings in hosts.items():
+        floor_s = settings.rto_min_s if settings.rto_min_s is not None else LINUX_RTO_FLOOR_S
+        found[f"{label}_rto_floor_lab_s"] = floor_s / scaling.time_dilation
+    return found

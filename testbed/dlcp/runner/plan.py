@@ -1,0 +1,134 @@
+"""Experiment → runs: which, in which order, from which seeds, under which names."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dlcp.errors import Problem
+from dlcp.model.explain import did_you_mean
+from dlcp.model.regime import Regime, regime_of
+from dlcp.model.run import Run
+from dlcp.model.workload import Training
+from dlcp.paths import WORKLOADS
+from dlcp.runner.check import Ready
+from dlcp.substrates import __path__ as _substrate_folders
+
+SUBSTRATES = ("emulate", "lab", "simulate")
+"""The words for places to run; each needs its file in dlcp/substrates to be usable."""
+RUN_ID_DIGITS = 12
+"""Hexadecimal digits of a run's name: 48 bits, no collision among any number of runs that one makes."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run and the facts that its id is the hash of."""
+
+    run: Run
+    definition: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Unsupported:
+    """A scheme that cannot run on this substrate, and why. A real answer, not an error."""
+
+    label: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """cells: in the order in which they run. Repeats are the outer loop, so that an early end leaves whole repeats."""
+
+    ready: Ready
+    substrate: str
+    cells: tuple[Cell, ...]
+    unsupported: tuple[Unsupported, ...]
+    regime: Regime
+
+    @property
+    def run_ids(self) -> frozenset[str]:
+        """Names of all runs."""
+        return frozenset(cell.run.id for cell in self.cells)
+
+
+def known_substrates() -> list[str]:
+    """Substrates that this version can run on."""
+    return [
+        name for name in SUBSTRATES if any((Path(folder) / f"{name}.py").is_file() for folder in _substrate_folders)
+    ]
+
+
+def plan(ready: Ready, substrate: str = "emulate", workloads: Path = WORKLOADS) -> Plan:
+    """All runs of an experiment. The same file, workloads and schemes give the same plan, on any machine.
+
+    Problem when the substrate is not known. workloads: the folder that the experiment was loaded with.
+    """
+    if substrate not in known_substrates():
+        raise Problem("--on", f"no substrate is called {substrate!r}", did_you_mean(substrate, known_substrates()))
+    usable = {label for label, scheme in ready.schemes.items() if substrate in scheme.substrates}
+    unsupported = tuple(
+        Unsupported(label, f"runs on {', '.join(scheme.substrates)} only")
+        for label, scheme in ready.schemes.items()
+        if label not in usable
+    )
+    hashes = {name: _content_hash(ready, name, workloads) for name in ready.workloads}
+    cells = [
+        _cell(ready, substrate, job_name, label, repeat, hashes)
+        for repeat in range(ready.experiment.repeats)
+        for job_name in ready.experiment.jobs
+        for label in _shuffled(ready, job_name, repeat)
+        if label in usable
+    ]
+    return Plan(ready, substrate, tuple(cells), unsupported, regime_of(ready.experiment))
+
+
+def seed_of(experiment_seed: int, job_name: str, repeat: int) -> int:
+    """The seed of one job and repeat, the same for every scheme: 31 bits, so that any generator takes it."""
+    digest = hashlib.sha256(f"{experiment_seed}/{job_name}/{repeat}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
+
+
+def _shuffled(ready: Ready, job_name: str, repeat: int) -> list[str]:
+    """Labels in a random order of this job and repeat: what drifts in the machine must not favour one scheme."""
+    labels = [choice.label for choice in ready.experiment.schemes]
+    random.Random(f"order/{ready.experiment.seed}/{job_name}/{repeat}").shuffle(labels)
+    return labels
+
+
+def _cell(ready: Ready, substrate: str, job_name: str, label: str, repeat: int, hashes: dict[str, str]) -> Cell:
+    experiment = ready.experiment
+    job = experiment.jobs[job_name]
+    choice = next(choice for choice in experiment.schemes if choice.label == label)
+    seed = seed_of(experiment.seed, job_name, repeat)
+    definition: dict[str, Any] = {
+        "experiment": experiment.name,
+        "topology": experiment.topology.model_dump(mode="json", by_alias=True),
+        "port_buffer": experiment.port_buffer_bytes,
+        "scaling": experiment.scaling.model_dump(mode="json", by_alias=True),
+        "background": [one.model_dump(mode="json", by_alias=True) for one in experiment.background],
+        "scheme": choice.scheme,
+        "label": label,
+        "knobs": ready.schemes[label].model_dump(mode="json", by_alias=True),
+        "job_name": job_name,
+        "job": job.model_dump(mode="json", by_alias=True),
+        "workload_sha256": hashes[job.workload],
+        "repeat": repeat,
+        "seed": seed,
+        "substrate": substrate,
+    }
+    text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
+    run_id = hashlib.sha256(text.encode()).hexdigest()[:RUN_ID_DIGITS]
+    workload = ready.workloads[job.workload]
+    return Cell(Run(run_id, experiment, choice, job_name, job, workload, repeat, seed, substrate), definition)
+
+
+def _content_hash(ready: Ready, name: str, folder: Path) -> str:
+    """Of the workload's file and of the training script that it names."""
+    workload = ready.workloads[name]
+    files = [folder / f"{name}.yaml"] + ([folder / workload.script] if isinstance(workload, Training) else [])
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
