@@ -1,0 +1,189 @@
+"""An emulated fabric: Mininet's hosts, eBPF switches, shaped links; everything configured is read back and compared.
+
+To be used inside dlcp.substrates.private: the links, namespaces and programs go away with that process, not by name.
+"""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any, Self
+
+from dlcp.errors import Problem
+from dlcp.model.qos import QosIntent
+from dlcp.model.topology import Graph
+from dlcp.model.workload import HostSettings
+from dlcp.substrates import interfaces
+from dlcp.substrates.netns import Namespace
+from dlcp.substrates.nodes import empty_network
+from dlcp.substrates.private import BPF_PINS
+from dlcp.substrates.wiring import NETWORK_BITS, End, Wiring
+from dlcp.switches import tc
+from dlcp.switches.emulated import EmulatedSwitches, SwitchPort
+
+_OWN = ""
+
+_CONGESTION_CONTROL = "net.ipv4.tcp_congestion_control"
+_DEFAULT_CONGESTION_CONTROL = "cubic"
+"""What Linux ships with; the machine's own default may be another."""
+
+
+class Fabric:
+    """A running fabric, from __enter__ to __exit__.
+
+    seed: of the switches' flow hashes. host_settings: for every host alike; TCP's congestion control is set on the
+    hosts' routes (cubic unless host_settings.sysctls names another), its timer floor to whole milliseconds.
+    """
+
+    def __init__(self, graph: Graph, intent: QosIntent, *, seed: int, host_settings: HostSettings) -> None:
+        self._wiring = Wiring(graph)
+        self._intent = intent
+        self._seed = seed
+        self._settings = host_settings
+        self._namespaces: dict[str, Namespace] = {}
+        self._switches: EmulatedSwitches | None = None
+        self.net: Any = None
+        """Mininet's own object, for its command line and node.cmd()."""
+
+    def __enter__(self) -> Self:
+        if not BPF_PINS.is_mount():
+            raise Problem("Fabric", "must run inside dlcp.substrates.private", "start it with run_private(...)")
+        try:
+            self._build()
+        except BaseException:
+            self._tear_down()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._tear_down()
+
+    def pids(self) -> dict[str, int]:
+        """Host → the process id of its shell, for `mnexec -a PID COMMAND`."""
+        return {host.name: host.pid for host in self.net.hosts}
+
+    def address(self, host: str) -> str:
+        """A host's IPv4 address."""
+        return str(self._wiring.address(host).ip)
+
+    def counters(self) -> list[dict[str, Any]]:
+        """Rows of the table `ports` since the start or reset_counters().
+
+        backlog_histogram: in bucket i of 16, the packets that found their queue's backlog in the i-th sixteenth of the
+        port's buffer.
+        """
+        return self._live.counters()
+
+    def strays(self) -> list[dict[str, Any]]:
+        """For each switch port: packets that came in and were dropped, not being IPv4 or having no route."""
+        return self._live.strays()
+
+    def reset_counters(self) -> None:
+        """Count from here."""
+        self._live.reset_counters()
+
+    def conservation(self, drain_s: float = 2.0) -> list[str]:
+        """Where packets are unaccounted for, after waiting up to drain_s for the queues to run empty."""
+        return self._live.conservation(drain_s)
+
+    def set_loss(self, switch: str, neighbour: str, share: float) -> None:
+        """Lose a random share of what `switch` sends to `neighbour`, as a bad cable would; 0 mends it."""
+        self._live.set_loss(f"{switch}-{neighbour}", share)
+
+    def effective(self) -> dict[str, Any]:
+        """What switches and hosts really do, as read back from the kernel."""
+        return self._live.effective() | {"hosts": self._effective_hosts()}
+
+    @property
+    def _live(self) -> EmulatedSwitches:
+        if self._switches is None:
+            raise Problem("Fabric", "is not running: use it in a with statement")
+        return self._switches
+
+    def _build(self) -> None:
+        wiring = self._wiring
+        self._start_nodes()
+        for host in wiring.graph.hosts:
+            interfaces.disable_ipv6(self._namespaces[host])
+        interfaces.disable_ipv6(self._own)
+        interfaces.make_links(self._own, wiring, self.pids())
+        self._switches = EmulatedSwitches(
+            [SwitchPort(e.node, e.device, e.neighbour, e.ifindex, e.faces_host) for e in wiring.switch_ends],
+            {host: end.ifindex for host, end in wiring.host_ends.items()},
+            wiring.routes(),
+            BPF_PINS,
+        )
+        self._switches.configure(self._intent, self._seed)
+        for host in wiring.graph.hosts:
+            self._set_up_host(host)
+        interfaces.set_up(self._own, [self._port(end) for end in wiring.switch_ends])
+        self._tell_mininet()
+
+    def _start_nodes(self) -> None:
+        self._namespaces = {_OWN: Namespace("switches", os.getpid())}
+        self.net = empty_network()
+        for host in self._wiring.graph.hosts:
+            self.net.addHost(host, ip=str(self._wiring.address(host)))
+            self._namespaces[host] = Namespace(host, self.net[host].pid)
+        for switch in self._wiring.graph.switches:
+            self.net.addSwitch(switch)
+
+    def _set_up_host(self, host: str) -> None:
+        namespace = self._namespaces[host]
+        for name, value in self._settings.sysctls.items():
+            if name != _CONGESTION_CONTROL:
+                namespace.write_sysctl(name, value)
+        interfaces.set_up(namespace, [self._port(self._wiring.host_ends[host])])
+        interfaces.address_host(namespace, self._wiring, host, self._tcp_metrics())
+
+    def _tcp_metrics(self) -> interfaces.TcpMetrics:
+        floor_s = self._settings.rto_min_s
+        return interfaces.TcpMetrics(
+            congestion_control=self._settings.sysctls.get(_CONGESTION_CONTROL, _DEFAULT_CONGESTION_CONTROL),
+            rto_min_ms=None if floor_s is None else max(1, round(floor_s * 1000)),
+        )
+
+    def _port(self, end: End) -> tc.Port:
+        programs = (
+            {"ingress": "host_ingress", "egress": "host_egress"} if end.is_host else {"ingress": "switch_ingress"}
+        )
+        loaded = self._live.program
+        filters = tuple(tc.Filter(hook, loaded.pins[name], loaded.ids[name]) for hook, name in programs.items())
+        return tc.Port(end.device, end.rate_bps, end.is_host, filters)
+
+    def _tell_mininet(self) -> None:
+        for a, b in self._wiring.links:
+            link = self.net.addLink(a.node, b.node, intfName1=a.device, intfName2=b.device, addr1=a.mac, addr2=b.mac)
+            for end, interface in ((a, link.intf1), (b, link.intf2)):
+                if end.is_host:
+                    interface.ip, interface.prefixLen = self.address(end.node), NETWORK_BITS
+        self.net.built = True
+
+    def _effective_hosts(self) -> dict[str, Any]:
+        found: dict[str, dict[str, Any]] = {}
+        for host in self._wiring.graph.hosts:
+            namespace = self._namespaces[host]
+            metrics = interfaces.tcp_metrics(namespace, self._wiring.host_ends[host].device)
+            found[host] = {
+                "sysctls": {name: namespace.read_sysctl(name) for name in self._settings.sysctls},
+                "congestion_control": metrics.congestion_control,
+                "rto_min_s": None if metrics.rto_min_ms is None else metrics.rto_min_ms / 1000,
+            }
+        first = next(iter(found.values()))
+        return {"all": first} if all(one == first for one in found.values()) else found
+
+    @property
+    def _own(self) -> Namespace:
+        return self._namespaces[_OWN]
+
+    def _tear_down(self) -> None:
+        """Shells end, and with their namespaces the links; nothing is deleted by name."""
+        if self.net is not None:
+            for node in (*self.net.hosts, *self.net.switches):
+                node.terminate()
+            self.net = None
+        if self._switches is not None:
+            self._switches.close()
+        for namespace in self._namespaces.values():
+            namespace.close()
+        self._namespaces = {}

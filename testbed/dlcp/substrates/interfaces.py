@@ -1,0 +1,137 @@
+"""The interfaces of a fabric in their namespaces: links, offloads, queues, addresses; set in batches, read back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dlcp.errors import MachineCannot, Problem
+from dlcp.substrates.netns import Namespace
+from dlcp.substrates.wiring import Wiring
+from dlcp.switches import tc
+
+_OFFLOADS = {
+    "tso": "tcp-segmentation-offload",
+    "gso": "generic-segmentation-offload",
+    "gro": "generic-receive-offload",
+    "tx-udp-segmentation": "tx-udp-segmentation",
+}
+"""As ethtool takes them and as it prints them: with any of them on, what crosses a link is not what a wire carries."""
+
+
+_KNOWN_CONGESTION_CONTROLS = "net.ipv4.tcp_available_congestion_control"
+
+
+def disable_ipv6(namespace: Namespace) -> None:
+    """Before any link is up: neighbour discovery would put frames on the links that no account knows."""
+    for scope in ("all", "default"):
+        name = f"net.ipv6.conf.{scope}.disable_ipv6"
+        if namespace.read_sysctl(name) is not None:  # a kernel without IPv6 is as good
+            namespace.write_sysctl(name, "1")
+
+
+def make_links(switches: Namespace, wiring: Wiring, pids: Mapping[str, int]) -> None:
+    """All veth pairs at once, each end with its own interface index, hosts' ends in their namespaces."""
+    lines = []
+    for a, b in wiring.links:
+        ends = [
+            f"name {end.device} index {end.ifindex} address {end.mac} numrxqueues 1 numtxqueues 1"
+            + (f" netns {pids[end.node]}" if end.is_host else "")
+            for end in (a, b)
+        ]
+        lines.append(f"link add {ends[0]} type veth peer {ends[1]}")
+    switches.run(["ip", "-batch", "-"], lines)
+
+
+def set_up(namespace: Namespace, ports: Sequence[tc.Port]) -> None:
+    """Offloads off, queues and programs on, link up; then everything is read back.
+
+    Raises Problem when a command fails or the live state differs.
+    """
+    for port in ports:
+        namespace.run(["ethtool", "-K", port.device, *(word for name in _OFFLOADS for word in (name, "off"))])
+    namespace.run(["tc", "-batch", "-"], [line for port in ports for line in tc.port_lines(port)])
+    namespace.run(["ip", "-batch", "-"], [f"link set dev {name} up" for name in ("lo", *(p.device for p in ports))])
+    verify(namespace, ports)
+
+
+def verify(namespace: Namespace, ports: Sequence[tc.Port]) -> None:
+    """Compare the live state of ports with what set_up asked for. Raises Problem that lists what differs."""
+    qdiscs = namespace.run(["tc", "-json", "qdisc", "show"])
+    told = []
+    for port in ports:
+        command, lines = tc.show_command(port)
+        told += [f"{port.device}: {what}" for what in tc.differences(port, qdiscs, namespace.run(command, lines))]
+        features = namespace.run(["ethtool", "-k", port.device])
+        told += [f"{port.device}: {name} is not off" for name in _OFFLOADS.values() if f"{name}: off" not in features]
+    tc.require_no_difference(namespace.name, told)
+
+
+@dataclass(frozen=True)
+class TcpMetrics:
+    """What a host's connected route says to TCP. rto_min_ms: the floor of its retransmission timer; None = Linux's own.
+
+    The route names the congestion control, not a sysctl: in a network namespace that sysctl takes only algorithms which
+    the machine's own namespace has allowed to everyone.
+    """
+
+    congestion_control: str
+    rto_min_ms: int | None
+
+    def words(self) -> str:
+        """As `ip route` takes them."""
+        floor = "" if self.rto_min_ms is None else f" rto_min {self.rto_min_ms}ms"
+        return f"congctl {self.congestion_control}{floor}"
+
+
+def address_host(namespace: Namespace, wiring: Wiring, host: str, metrics: TcpMetrics) -> None:
+    """Address, connected route and static neighbours of a host: no ARP on the links. Reads all of it back."""
+    known = (namespace.read_sysctl(_KNOWN_CONGESTION_CONTROLS) or "").split()
+    if metrics.congestion_control not in known:
+        raise MachineCannot(
+            host,
+            f"this kernel has no TCP congestion control {metrics.congestion_control}, only {', '.join(known)}",
+            f"run: modprobe tcp_{metrics.congestion_control}",
+        )
+    own = wiring.address(host)
+    device = wiring.host_ends[host].device
+    others = {str(wiring.address(o).ip): end.mac for o, end in wiring.host_ends.items() if o != host}
+    route = f"{own.network} dev {device} proto kernel scope link src {own.ip}"
+    lines = [f"address add {own} dev {device}", f"route change {route} {metrics.words()}"]
+    lines += [f"neighbour add {ip} lladdr {mac} nud permanent dev {device}" for ip, mac in others.items()]
+    namespace.run(["ip", "-batch", "-"], lines)
+    _verify_addresses(namespace, device, str(own.ip), str(own.network), others, metrics)
+
+
+def tcp_metrics(namespace: Namespace, device: str) -> TcpMetrics:
+    """What a device's connected route really says. Raises Problem when it says nothing of congestion control."""
+    (route,) = json.loads(namespace.run(["ip", "-json", "route", "show", "dev", device, "proto", "kernel"]))
+    return _metrics(namespace.name, route)
+
+
+def _verify_addresses(
+    namespace: Namespace, device: str, ip: str, network: str, others: Mapping[str, str], metrics: TcpMetrics
+) -> None:
+    told = []
+    routes = json.loads(namespace.run(["ip", "-json", "route", "show"]))
+    if [(route.get("dst"), route.get("dev"), route.get("prefsrc")) for route in routes] != [(network, device, ip)]:
+        told.append(f"routes are {routes}, not {network} on {device} alone")
+    elif (live := _metrics(namespace.name, routes[0])) != metrics:
+        told.append(f"the route says {live.words()}, not {metrics.words()}")
+    shown = json.loads(namespace.run(["ip", "-json", "neighbour", "show", "dev", device, "nud", "permanent"]))
+    if {entry["dst"]: entry["lladdr"] for entry in shown} != dict(others):
+        told.append(f"its static neighbours are {shown}, not {dict(others)}")
+    tc.require_no_difference(namespace.name, told)
+
+
+def _metrics(where: str, route: Mapping[str, Any]) -> TcpMetrics:
+    """ip prints metrics as a list of objects; iproute2 calls congctl "congestion"."""
+    live: dict[str, Any] = {}
+    for metric in route.get("metrics", []):
+        live |= metric
+    name = live.get("congestion", live.get("congctl"))
+    if name is None:
+        raise Problem(where, f"its route {route} names no congestion control", "this is a defect; please report it")
+    return TcpMetrics(str(name), live.get("rto_min"))

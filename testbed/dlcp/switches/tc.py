@@ -1,0 +1,182 @@
+"""The queues of a port, as batch lines for tc, and what tc says of them afterwards.
+
+A switch port is HTB: a class 1:1 at the link's rate, below it one leaf class 1:1q for each queue q, served in strict
+priority, queue 7 first. A host's port is the same tree behind a token bucket at the link's rate: the bucket cuts the
+super-packets of TCP and UDP segmentation offload into packets as they enter, so that the tree interleaves packets and
+the wire never sees a burst above its rate. All limits are far above what the eBPF program lets in: tc drops nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dlcp.errors import Problem
+from dlcp.model.qos import QUEUES
+
+ETHERNET_MTU = 1500
+FRAME_BYTES = ETHERNET_MTU + 14
+"""A full frame as tc counts it: with the Ethernet header, without preamble, FCS and gap."""
+
+_BURST_S = 50e-6
+"""Line time that a shaper may send at once: coarser than the timers, finer than a queue (measured at 10-250 Mbit/s)."""
+
+_LEAF_LIMIT_BYTES = 1 << 28
+_NEVER_BINDING_BPS = 10e9
+"""Rate of the tree behind a bucket; ten times the bucket's where that is more."""
+
+_BURST_UNIT_S = 1e-6
+"""tc cuts a burst down to whole microseconds of line time, once on its way in and once on its way out."""
+
+_SHOWN_DIFFERENCES = 5
+
+_UNITS = {"bit": 1, "Kbit": 10**3, "Mbit": 10**6, "Gbit": 10**9, "Tbit": 10**12}
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A pinned eBPF program at a clsact hook ("ingress" or "egress"); program_id: the kernel's name for it."""
+
+    hook: str
+    pin: Path
+    program_id: int
+
+
+@dataclass(frozen=True)
+class Port:
+    """A device to configure. behind_bucket: a host's port."""
+
+    device: str
+    rate_bps: float
+    behind_bucket: bool
+    filters: tuple[Filter, ...]
+
+    @property
+    def tree_bps(self) -> float:
+        """The rate of the HTB tree: the link's, or beyond it where a bucket shapes."""
+        return max(_NEVER_BINDING_BPS, 10 * self.rate_bps) if self.behind_bucket else self.rate_bps
+
+
+def port_lines(port: Port) -> list[str]:
+    """Lines for `tc -batch` that set up a device that has no qdisc yet."""
+    device, rate, burst = port.device, f"{port.tree_bps:.0f}bit", burst_bytes(port.tree_bps)
+    if port.behind_bucket:
+        bucket = f"rate {port.rate_bps:.0f}bit burst {burst_bytes(port.rate_bps)} limit {_LEAF_LIMIT_BYTES}"
+        lines = [f"qdisc add dev {device} root handle 2: tbf {bucket}"]
+        lines.append(f"qdisc add dev {device} parent 2:1 handle 1: htb default 10")
+    else:
+        lines = [f"qdisc add dev {device} root handle 1: htb default 10"]
+    shape = f"burst {burst} cburst {burst} quantum {FRAME_BYTES}"
+    lines.append(f"class add dev {device} parent 1: classid 1:1 htb rate {rate} ceil {rate} {shape}")
+    for queue in range(QUEUES):
+        shape = f"prio {_htb_priority(queue)} burst {FRAME_BYTES} cburst {burst} quantum {FRAME_BYTES}"
+        lines.append(f"class add dev {device} parent 1:1 classid 1:1{queue} htb rate 8bit ceil {rate} {shape}")
+        lines.append(f"qdisc add dev {device} parent 1:1{queue} handle 1{queue}: bfifo limit {_LEAF_LIMIT_BYTES}")
+    lines.append(f"qdisc add dev {device} clsact")
+    lines += [f"filter add dev {device} {hook.hook} bpf da pinned {hook.pin}" for hook in port.filters]
+    return lines
+
+
+def burst_bytes(rate_bps: float) -> int:
+    """What a shaper of that rate may send at once."""
+    return max(2 * FRAME_BYTES, int(rate_bps / 8 * _BURST_S))
+
+
+def show_command(port: Port) -> tuple[list[str], list[str]]:
+    """The command and the lines of its input whose output `differences` reads, beside `tc -json qdisc show`."""
+    lines = [f"class show dev {port.device}"]
+    lines += [f"filter show dev {port.device} {hook.hook}" for hook in port.filters]
+    return ["tc", "-batch", "-"], lines
+
+
+def differences(port: Port, qdiscs_json: str, shown: str) -> list[str]:
+    """How the live state of a port differs from `port_lines`; empty when it does not.
+
+    qdiscs_json: `tc -json qdisc show` of the namespace. shown: the output of `show_command`.
+    """
+    found = [qdisc for qdisc in json.loads(qdiscs_json) if qdisc.get("dev") == port.device]
+    return [*_qdisc_differences(port, found), *_class_differences(port, shown), *_filter_differences(port, shown)]
+
+
+def require_no_difference(where: str, found: Sequence[str]) -> None:
+    """Raises Problem that names what differs."""
+    if not found:
+        return
+    rest = len(found) - _SHOWN_DIFFERENCES
+    told = "; ".join(found[:_SHOWN_DIFFERENCES]) + (f"; and {rest} more" if rest > 0 else "")
+    raise Problem(where, f"is not configured as intended: {told}", "this is a defect; please report it")
+
+
+def _htb_priority(queue: int) -> int:
+    """HTB serves priority 0 first."""
+    return QUEUES - 1 - queue
+
+
+def _qdisc_differences(port: Port, found: Sequence[Mapping[str, Any]]) -> list[str]:
+    tree = {"2:": ("tbf", "root"), "1:": ("htb", "2:1")} if port.behind_bucket else {"1:": ("htb", "root")}
+    wanted = tree | {f"1{queue}:": ("bfifo", f"1:1{queue}") for queue in range(QUEUES)} | {"ffff:": ("clsact", None)}
+    live = {q["handle"]: (q["kind"], "root" if q.get("root") else q.get("parent")) for q in found}
+    live["ffff:"] = (live.get("ffff:", (None,))[0], None)
+    told = [f"qdisc {h} is {live.get(h)}, not {w}" for h, w in wanted.items() if live.get(h) != w]
+    told += [f"qdisc {handle} {what} is not ours" for handle, what in live.items() if handle not in wanted]
+    for qdisc in found:
+        options = qdisc.get("options", {})
+        if qdisc["kind"] == "bfifo" and options.get("limit") != _LEAF_LIMIT_BYTES:
+            told.append(f"qdisc {qdisc['handle']} holds {options.get('limit')} B, not {_LEAF_LIMIT_BYTES}")
+        if qdisc["kind"] == "tbf":
+            told += _off("tbf rate (B/s)", options.get("rate"), port.rate_bps / 8, 1)
+            wanted_bytes = burst_bytes(port.rate_bps)
+            told += _off("tbf burst (B)", options.get("burst"), wanted_bytes, _rounding_bytes(port.rate_bps))
+    return told
+
+
+def _class_differences(port: Port, shown: str) -> list[str]:
+    """Classes as tc prints them; tc 6.1 has no JSON for HTB's."""
+    live = {}
+    for line in shown.splitlines():
+        if match := re.match(r"class htb (\S+) (.*)", line):
+            words = match[2].replace("root", "parent root", 1).split()
+            live[match[1]] = dict(zip(words[::2], words[1::2], strict=False))
+    wanted = {"1:1", *(f"1:1{queue}" for queue in range(QUEUES))}
+    if set(live) != wanted:
+        return [f"HTB classes are {sorted(live)}, not {sorted(wanted)}"]
+    line_bps = port.tree_bps
+    told = [*_rate_off("1:1", "rate", live, line_bps), *_rate_off("1:1", "ceil", live, line_bps)]
+    for queue in range(QUEUES):
+        name = f"1:1{queue}"
+        told += [*_rate_off(name, "rate", live, 8), *_rate_off(name, "ceil", live, line_bps)]
+        live_bytes = int(live[name].get("cburst", "0b").removesuffix("b"))
+        told += _off(f"class {name} cburst (B)", live_bytes, burst_bytes(line_bps), _rounding_bytes(line_bps))
+        for key, value in (("prio", str(_htb_priority(queue))), ("parent", "1:1"), ("leaf", f"1{queue}:")):
+            if live[name].get(key) != value:
+                told.append(f"class {name} has {key} {live[name].get(key)}, not {value}")
+    return told
+
+
+def _filter_differences(port: Port, shown: str) -> list[str]:
+    ids = [int(number) for number in re.findall(r"direct-action .*?id (\d+)", shown)]
+    wanted = [hook.program_id for hook in port.filters]
+    return [] if ids == wanted else [f"eBPF programs at its hooks have the ids {ids}, not {wanted}"]
+
+
+def _rate_off(name: str, key: str, live: Mapping[str, Mapping[str, str]], wanted_bps: float) -> list[str]:
+    """tc prints a rate cut off to the unit that it names."""
+    match = re.fullmatch(r"(\d+)([KMGT]?bit)", live[name].get(key, ""))
+    if match is None:
+        return [f"class {name} has {key} {live[name].get(key)}"]
+    unit_bps = _UNITS[match[2]]
+    return _off(f"class {name} {key} (bit/s)", int(match[1]) * unit_bps, wanted_bps, unit_bps if unit_bps > 1 else 0)
+
+
+def _off(what: str, live: float | None, wanted: float, tolerance: float) -> list[str]:
+    if live is not None and abs(live - wanted) <= tolerance:
+        return []
+    return [f"{what} is {live}, not {wanted:.0f}"]
+
+
+def _rounding_bytes(rate_bps: float) -> float:
+    return 1 + 2 * rate_bps / 8 * _BURST_UNIT_S
