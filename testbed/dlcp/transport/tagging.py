@@ -111,18 +111,21 @@ def balance(sizes: list[int], servers: int) -> list[int]:
 
 
 def map_queues(sizes: list[int], queues: int, layer_map: Literal["equal-bytes", "equal-count"]) -> list[int]:
-    """Bucket → switch queue: `queues` classes of about equal bytes or of equal count, the front in the highest.
-
-    The highest is queue 5, or 6 when there are more than five classes, 7 classes reach down to queue 0.
-    """
-    top = SHARED_TOP_QUEUE if queues <= SHARED_TOP_QUEUE else SHARED_TOP_QUEUE + 1
+    """Bucket → switch queue: `queues` classes of about equal bytes or of equal count, the front in the highest."""
+    found_in = data_queues(queues)
     weights = sizes if layer_map == "equal-bytes" else [1] * len(sizes)
     total, before, found = sum(weights), 0, []
     for weight in weights:
         middle = before + weight / 2
-        found.append(top - min(queues - 1, int(middle / total * queues)))
+        found.append(found_in[min(queues - 1, int(middle / total * queues))])
         before += weight
     return found
+
+
+def data_queues(count: int) -> list[int]:
+    """The switch queues of `count` classes (1 to 7), the front's first: from 5 down, or from 6 when five do not do."""
+    top = SHARED_TOP_QUEUE if count <= SHARED_TOP_QUEUE else SHARED_TOP_QUEUE + 1
+    return list(range(top, top - count, -1))
 
 
 def _bucket_ranges(layers: list[Segment], target: int) -> list[tuple[int, int, int, int]]:

@@ -1,0 +1,51 @@
+"""Kernel TCP as Linux ships it: the baseline that a cluster runs when nobody has touched anything."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from dlcp.model.experiment import Scaling
+from dlcp.model.qos import QosIntent
+from dlcp.model.workload import HostSettings, TransportSettings
+from dlcp.schemes.base import Scheme
+
+LINUX_RTO_MIN_S = 0.2
+"""TCP_RTO_MIN of Linux (include/net/tcp.h): HZ/5."""
+LINUX_DEFAULTS = {
+    "net.ipv4.tcp_ecn": "2",
+    "net.ipv4.tcp_sack": "1",
+    "net.ipv4.tcp_recovery": "1",
+    "net.ipv4.tcp_early_retrans": "3",
+    "net.ipv4.tcp_slow_start_after_idle": "1",
+}
+"""Linux's own values (Documentation/networking/ip-sysctl.rst), set because the machine underneath may have others."""
+
+
+class Tcp(Scheme):
+    """One connection per worker and server, kept open; plain drop-tail queues; flow-hash ECMP."""
+
+    title: ClassVar[str] = "TCP as Linux ships it"
+    paper: ClassVar[str] = "CUBIC: RFC 9438; loss recovery: RFC 6298, RFC 8985 (RACK-TLP)"
+    mechanism: ClassVar[str] = (
+        "A byte stream per pair of hosts: everything is delivered, in order; a lost packet that nothing follows "
+        "waits for the retransmission timer, whose floor is 200 ms."
+    )
+
+    congestion_control: Literal["cubic", "reno"] = Field(
+        default="cubic", description="the kernel's congestion control, set on every socket and read back"
+    )
+
+    def intent(self, port_buffer_bytes: int) -> QosIntent:
+        return QosIntent(name="tcp", port_buffer=port_buffer_bytes, load_balancing="flow-hash")
+
+    def transport(self, scaling: Scaling) -> TransportSettings:
+        return TransportSettings(kind="tcp", tcp_congestion_control=self.congestion_control)
+
+    def hosts(self, scaling: Scaling) -> HostSettings:
+        floor_s = LINUX_RTO_MIN_S * scaling.time_dilation if scaling.time_dilation > 1 else None
+        return HostSettings(sysctls=LINUX_DEFAULTS, rto_min_s=floor_s)
+
+
+SCHEME = Tcp
