@@ -16,6 +16,7 @@ class Metric:
     unit: "s", "share" (0 to 1, shown in %), "x" (a ratio of two times).
     better: the good direction. compare: how two schemes are set against each other, by the ratio of the paired
     values (times) or by their difference (shares, accuracies).
+    judged: False for what a scheme may do on purpose (lose, drop, mark): shown without a verdict.
     quantile: set when the figure is a quantile of samples; one above 0.9 is a tail, its interval a bootstrap's.
     """
 
@@ -26,6 +27,7 @@ class Metric:
     compare: Literal["ratio", "difference"]
     description: str
     quantile: float | None = None
+    judged: bool = True
 
     @property
     def tail(self) -> bool:
@@ -37,8 +39,8 @@ def _time(name: str, title: str, description: str, quantile: float | None = None
     return Metric(name, title, "s", "lower", "ratio", description, quantile)
 
 
-def _share(name: str, title: str, description: str) -> Metric:
-    return Metric(name, title, "share", "lower", "difference", description)
+def _share(name: str, title: str, description: str, *, judged: bool = False) -> Metric:
+    return Metric(name, title, "share", "lower", "difference", description, judged=judged)
 
 
 def _messages(which: str, title: str) -> list[Metric]:
@@ -59,7 +61,7 @@ _ALL = [
     *_messages("push", "push"),
     *_messages("pull", "pull"),
     _share("lost_share", "lost bytes", "bytes of pushed gradients never delivered, of those handed over"),
-    _share("resent_share", "resent bytes", "payload bytes sent again, of those handed over, both legs"),
+    _share("resent_share", "resent bytes", "payload bytes sent again, of those handed over, both legs", judged=True),
     _share("dropped_share", "drops", "packets dropped by switches, of those offered, background included"),
     _share("marked_share", "CE marks", "packets marked CE by switches, of those enqueued, background included"),
     Metric("final_accuracy", "final accuracy", "share", "higher", "difference", "test accuracy after the last step"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pandas as pd
 
 from dlcp.report.load import Results
@@ -17,7 +19,7 @@ def losses(results: Results) -> pd.DataFrame:
     table = results.table("messages")
     table = table[table["trusted"].astype(bool)]
     rows = []
-    for (job, label), mine in table.groupby(["job", "label"], sort=True):
+    for job, label, mine in _cells(results, table):
         share = mine["lost_bytes"].astype(float) / mine["bytes"].astype(float)
         bound = mine["loss_bound"].astype(float).fillna(0.0)
         bounded = mine[bound > 0]
@@ -27,7 +29,7 @@ def losses(results: Results) -> pd.DataFrame:
             "lost_share": float(of["lost_bytes"].sum() / of["bytes"].sum()),
             "bound": float(bound.max()), "worst_share": float(share.max()),
             "worst_of_bound": float((share / bound)[bound > 0].max()) if len(bounded) else 0.0,
-            "violations": int((share > bound + 1e-12).sum()),
+            "violations": int((mine["lost_bytes"].astype(float) > bound * mine["bytes"].astype(float)).sum()),
         })  # fmt: skip
     columns = ["job", "label", "messages", "bounded", "lost_share", "bound", "worst_share", "worst_of_bound",
                "violations"]  # fmt: skip
@@ -42,22 +44,33 @@ def replicas(results: Results) -> pd.DataFrame:
     table = results.table("iterations").dropna(subset=["parameters_crc32"])
     table = table[table["trusted"].astype(bool)]
     rows = []
-    for (job, label), mine in table.groupby(["job", "label"], sort=True):
+    for job, label, mine in _cells(results, table):
         sums = mine.groupby(["run_id", "iteration"])["parameters_crc32"].nunique()
         rows.append({"job": job, "label": label, "iterations": len(sums), "differing": int((sums > 1).sum())})
     return pd.DataFrame(rows, columns=["job", "label", "iterations", "differing"])
 
 
+def _cells(results: Results, table: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """The rows of each job and scheme that has any, in the order of display."""
+    for job in results.jobs:
+        for label in results.labels(job):
+            mine = table[(table["job"] == job) & (table["label"] == label)]
+            if len(mine):
+                yield job, label, mine
+
+
 def fidelity(results: Results) -> pd.DataFrame:
-    """Every monitor of every run: run_id, label, job, repeat, monitor, value, bound, unit, ok."""
+    """Every monitor of every run: run_id, label, job, repeat, monitor, value, bound, unit, ok, meaning."""
     rows = [
         {"run_id": run.result.run_id, "label": run.result.label, "job": run.result.job, "repeat": run.result.repeat,
          "monitor": monitor, "value": reading.get("value"), "bound": reading.get("bound"),
-         "unit": reading.get("unit", ""), "ok": bool(reading.get("ok", False))}
+         "unit": reading.get("unit", ""), "ok": bool(reading.get("ok", False)),
+         "meaning": reading.get("meaning", "")}
         for run in results.runs
         for monitor, reading in run.result.fidelity.items()
     ]  # fmt: skip
-    return pd.DataFrame(rows, columns=["run_id", "label", "job", "repeat", "monitor", "value", "bound", "unit", "ok"])
+    columns = ["run_id", "label", "job", "repeat", "monitor", "value", "bound", "unit", "ok", "meaning"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def problems(results: Results) -> tuple[str, ...]:

@@ -29,7 +29,8 @@ SEED = 20_200
 class Gain:
     """The subject scheme against another. The estimate is a ratio or a difference, as the metric says.
 
-    verdict: "better", "worse" or "no clear difference" (the interval holds 1, or 0), "n/a" without an interval.
+    verdict: "better", "worse" or "no clear difference" (the interval holds 1, or 0), "n/a" without an interval,
+    "not judged" where no direction is good.
     """
 
     metric: Metric
@@ -134,4 +135,6 @@ def _verdict(found: Estimate, metric: Metric) -> str:
     neutral = 1.0 if metric.compare == "ratio" else 0.0
     if found.low <= neutral <= found.high:
         return "no clear difference"
+    if not metric.judged:
+        return "not judged"
     return "better" if (found.high < neutral) == (metric.better == "lower") else "worse"

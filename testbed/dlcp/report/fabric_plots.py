@@ -43,7 +43,9 @@ def queues(results: Results, job: str, labels: tuple[str, ...]) -> Figure | None
     styles = style.scheme_styles(results)
     shown = sorted(int(queue) for queue in counts[counts[_COUNTS].sum(axis=1) > 0]["queue"].unique())
     with style.applied():
-        fig, axes = style.figure(results, 2.9 * len(labels) + 0.6, 5.0, 2, len(labels), sharex=True, sharey="row")
+        fig, axes = style.figure(
+            results.example(job).regime, max(9.0, 2.4 * len(labels)), 5.0, 2, len(labels), sharex=True, sharey="row"
+        )
         for column, label in enumerate(labels):
             mine = counts[counts["label"] == label]
             _draw_queues(axes[0][column], axes[1][column], mine, shown, styles[label].colour)
@@ -52,7 +54,7 @@ def queues(results: Results, job: str, labels: tuple[str, ...]) -> Figure | None
         axes[0][0].set_ylabel("dropped\n(% of packets offered)")
         axes[1][0].set_ylabel("marked CE\n(% of packets enqueued)")
         for row in axes:
-            row[0].set_ylim(0, max(row[0].get_ylim()[1], 0.01))
+            row[0].set_ylim(0, max(1.1 * max(ax.dataLim.y1 for ax in row), 0.01))
         greys = [Patch(facecolor=_shade("#303030", p), label=f"precedence {p}") for p in range(_PRECEDENCES)]
         kinds = [Patch(facecolor="white", edgecolor="#303030", hatch="////", label="tail drop"),
                  Patch(facecolor="white", edgecolor="#303030", label="WRED drop, mark")]  # fmt: skip
@@ -74,7 +76,6 @@ def _draw_queues(drops: Axes, marks: Axes, counts: pd.DataFrame, shown: list[int
     for ax in (drops, marks):
         ax.set_xticks(range(len(shown)), [str(queue) for queue in shown])
         ax.grid(axis="x", visible=False)
-        ax.margins(y=0.12)
 
 
 def _shade(colour: str, precedence: int) -> tuple[float, float, float]:
@@ -85,15 +86,15 @@ def _shade(colour: str, precedence: int) -> tuple[float, float, float]:
 
 def topology(results: Results) -> Figure | None:
     """Hosts below, switches above them by distance, rates on the links, roles in the boxes; None if not recorded."""
-    recorded = results.runs[0].result.topology
+    recorded = results.example().topology
     if not recorded:
         return None
     graph = Graph.model_validate(recorded)
     roles = _roles(results)
     places = _places(graph)
-    width = max(7.6, 0.8 * len(graph.hosts))
+    width = max(9.0, 0.8 * len(graph.hosts))
     with style.applied():
-        fig, [[ax]] = style.figure(results, width, 3.6, 1, 1)
+        fig, [[ax]] = style.figure(results.example().regime, width, 3.6, 1, 1)
         for link in graph.links:
             (xa, ya), (xb, yb) = places[link.a], places[link.b]
             ax.plot([xa, xb], [ya, yb], color="#8c959f", linewidth=1.3, zorder=1)

@@ -14,11 +14,12 @@ _SAYS = {
 
 
 def headline(comparison: Comparison) -> tuple[str, ...]:
-    """Two or three sentences a job: completion, the tail of message completion, accuracy where the job trains."""
-    return tuple(sentence for job in comparison.jobs for sentence in _job_sentences(job))
+    """All jobs' sentences."""
+    return tuple(sentence for job in comparison.jobs for sentence in job_sentences(job))
 
 
-def _job_sentences(job: JobComparison) -> list[str]:
+def job_sentences(job: JobComparison) -> list[str]:
+    """Completion, the tail of message completion, and accuracy where the job trains."""
     sentences = []
     for name, says in _SAYS.items():
         metric = METRICS[name]

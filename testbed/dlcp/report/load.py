@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -68,14 +69,21 @@ class Results:
 
     @property
     def jobs(self) -> tuple[str, ...]:
-        """Jobs that have a run, by name."""
-        return tuple(sorted({run.result.job for run in self.runs}))
+        """Jobs that have a run: those of the expectations in their order, then the rest by name."""
+        present = {run.result.job for run in self.runs}
+        expected = [str(entry.get("job")) for run in self.runs[:1] for entry in run.result.expect]
+        return tuple(job for job in dict.fromkeys((*expected, *sorted(present))) if job in present)
 
     def labels(self, job: str | None = None) -> tuple[str, ...]:
         """Schemes' labels: the baselines by name, then those of DLCP."""
         found = {(run.result.scheme.startswith("dlcp"), run.result.label) for run in self.runs
                  if job in (None, run.result.job)}  # fmt: skip
         return tuple(label for _, label in sorted(found))
+
+    def example(self, job: str | None = None, label: str | None = None) -> RunResult:
+        """A run that stands for its job or scheme (regime, knobs, topology): a trusted one if there is one."""
+        fitting = [run for run in self.runs if job in (None, run.result.job) and label in (None, run.result.label)]
+        return min(fitting, key=lambda run: not run.trusted).result
 
     def scheme_of(self, label: str) -> str:
         """The scheme behind a label."""
@@ -91,7 +99,7 @@ def load(path: Path, only: Collection[str] | None = None) -> Results:
     """Read results/, results/<experiment> or one run's directory.
 
     only: run ids that belong to the present plan; others are listed as left out. Without it, runs of an older
-    configuration of a scheme are recognised by their knobs, regime, topology and QoS, and left out.
+    configuration are recognised by their knobs, regime, topology, QoS, job and background, and left out.
     Raises Problem when there is no result, or results of several experiments.
     """
     runs: list[Run] = []
@@ -191,5 +199,11 @@ def _newest_configuration(runs: list[Run]) -> tuple[list[Run], list[LeftOut]]:
 
 def _configuration(run: Run) -> str:
     result = run.result
-    defining = [result.scheme, result.substrate, result.knobs, result.regime, result.topology, result.intended]
+    defining = [result.scheme, result.substrate, result.regime, result.topology, result.intended, knobs(result),
+                result.run.get("job"), result.run.get("workload"), result.run.get("background")]  # fmt: skip
     return json.dumps(defining, sort_keys=True, default=str)
+
+
+def knobs(result: RunResult) -> dict[str, Any]:
+    """The scheme's knobs: plain values only."""
+    return {name: value for name, value in result.knobs.items() if not isinstance(value, dict)}

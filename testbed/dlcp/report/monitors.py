@@ -6,6 +6,7 @@ from typing import Any
 
 from dlcp.report.checks import fidelity
 from dlcp.report.load import Results
+from dlcp.report.words import show_name
 
 
 def fidelity_rows(results: Results) -> list[dict[str, Any]]:
@@ -16,7 +17,7 @@ def fidelity_rows(results: Results) -> list[dict[str, Any]]:
         values = [value for value in mine["value"] if isinstance(value, int | float)]
         bounds = dict.fromkeys(_show(bound) for bound in mine["bound"] if bound is not None)
         rows.append({
-            "monitor": str(monitor).replace("_", " "), "unit": unit,
+            "monitor": show_name(str(monitor)), "meaning": mine["meaning"].iloc[0], "unit": unit,
             "low": _show(min(values)) if values else "–", "high": _show(max(values)) if values else "–",
             "bound": ", ".join(bounds) or "–", "bad": int((~mine["ok"].astype(bool)).sum()), "runs": len(mine),
         })  # fmt: skip

@@ -15,7 +15,7 @@ from dlcp.report import fabric_plots, plots, statistics, style
 from dlcp.report.checks import losses, replicas
 from dlcp.report.comparison import Comparison, JobComparison
 from dlcp.report.expectations import Outcome
-from dlcp.report.headline import headline
+from dlcp.report.headline import job_sentences
 from dlcp.report.monitors import fidelity_rows, left_out_rows
 from dlcp.report.settings import differing_qos, knob_rows, provenance_rows, regime_rows
 from dlcp.report.words import show_estimate, show_gain, unit_of
@@ -28,7 +28,7 @@ def page(comparison: Comparison, outcomes: tuple[Outcome, ...], problems: tuple[
     results = comparison.results
     return environment.get_template("page.html.j2").render(
         experiment=results.experiment,
-        headline=headline(comparison),
+        headline={job.job: job_sentences(job) for job in comparison.jobs},
         outcomes=outcomes,
         problems=problems,
         colours={label: look.colour for label, look in style.scheme_styles(results).items()},
@@ -46,6 +46,7 @@ def page(comparison: Comparison, outcomes: tuple[Outcome, ...], problems: tuple[
         trusted=sum(run.trusted for run in results.runs),
         provenance=provenance_rows(results),
         statistics=statistics,
+        metrics=[metric for metric in METRICS.values() if any(metric in job.metrics for job in comparison.jobs)],
     )
 
 
@@ -86,11 +87,14 @@ def _rows(job: JobComparison) -> tuple[list[dict[str, Any]], list[str]]:
         gains = []
         for against in job.labels[:-1]:
             gain = job.gains[against, metric.name]
+            if metric.unit == "x":  # the same as that of the time itself
+                gains.append({"text": "", "verdict": "n/a", "note": 0})
+                continue
             why = gain.estimate.why
             note = notes.setdefault(why, len(notes) + 1) if why else 0
             gains.append({"text": "n/a" if why else show_gain(gain), "verdict": gain.verdict, "note": note})
-        title, about = METRICS[metric.name].title, METRICS[metric.name].description
-        rows.append({"title": f"{title} ({unit.sign})", "about": about, "cells": cells, "gains": gains})
+        rows.append({"title": f"{metric.title} ({unit.sign})", "about": metric.description, "cells": cells,
+                     "gains": gains})  # fmt: skip
     return rows, list(notes)
 
 

@@ -32,7 +32,7 @@ def gains(comparison: Comparison, job: str) -> Figure:
                and any(mine.gains[against, metric.name].estimate.value is not None for against in others)]  # fmt: skip
     styles = style.scheme_styles(comparison.results)
     with style.applied():
-        fig, [[ax]] = style.figure(comparison.results, 7.6, 1.5 + 0.42 * len(metrics), 1, 1)
+        fig, [[ax]] = style.figure(comparison.results.example(job).regime, 9.0, 1.6 + 0.36 * len(metrics), 1, 1)
         for row, metric in enumerate(metrics):
             for place, against in enumerate(others):
                 y = row + 0.22 * (place - (len(others) - 1) / 2)
@@ -40,10 +40,13 @@ def gains(comparison: Comparison, job: str) -> Figure:
         ax.axvline(0, color=style.INK, linewidth=1)
         ax.set_yticks(range(len(metrics)), [metric.title for metric in metrics])
         ax.set_ylim(len(metrics) - 0.4, -0.6)
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+.0f} %".replace("-", "−")))
+        ax.xaxis.set_major_formatter(
+            FuncFormatter(lambda value, _: f"{value:+.0f} %".replace("-", "−") if value else "0")
+        )
         ax.set_xlabel(f"change of time with {mine.subject}, 95 % interval   (left of 0: {mine.subject} is faster)")
         ax.set_title(f"{job}: {mine.subject} against the others")
-        ax.legend(handles=[_key(f"against {against}", styles[against], line=False) for against in others], loc="best")
+        fig.legend(handles=[_key(f"against {against}", styles[against], line=False) for against in others],
+                   loc="outside upper right", ncols=len(others))  # fmt: skip
     return fig
 
 
@@ -64,10 +67,9 @@ def times(comparison: Comparison, job: str) -> Figure:
     """Job completion, iteration and exposed communication: every repeat a dot, mean and 95 % interval beside it."""
     mine = _job(comparison, job)
     shown = [METRICS[name] for name in ("jct_s", "iteration_p50_s", "exposed_comm_s") if METRICS[name] in mine.metrics]
-    ideal = comparison.results.of(job)[0].result.ideal
-    limits = {"jct_s": ideal.get("jct_s"), "iteration_p50_s": ideal.get("iteration_s")}
+    limits = {"jct_s": _ideal(comparison, job, "jct_s"), "iteration_p50_s": _ideal(comparison, job, "iteration_s")}
     with style.applied():
-        fig, [axes] = style.figure(comparison.results, 3.1 * len(shown) + 0.4, 3.5, 1, len(shown))
+        fig, [axes] = style.figure(comparison.results.example(job).regime, 9.0, 3.4, 1, len(shown))
         for ax, metric in zip(axes, shown, strict=True):
             _draw_times(ax, comparison, mine, metric, limits.get(metric.name))
         fig.suptitle(f"{job}: times by scheme", fontsize=11, fontweight="bold")
@@ -112,9 +114,11 @@ def message_cdf(comparison: Comparison, job: str) -> Figure:
     table = table[(table["job"] == job) & table["trusted"].astype(bool)]
     legs = [leg for leg in _LEGS if (table["leg"] == leg).any()]
     styles = style.scheme_styles(comparison.results)
-    ideal_s = comparison.results.of(job)[0].result.ideal.get("message_s")
+    ideal_s = _ideal(comparison, job, "message_s")
     with style.applied():
-        fig, axes = style.figure(comparison.results, 8.6, 6.2, 2, len(legs), sharex="col", sharey="row")
+        fig, axes = style.figure(
+            comparison.results.example(job).regime, 9.0, 6.2, 2, len(legs), sharex="col", sharey="row"
+        )
         for column, leg in enumerate(legs):
             for label in mine.labels:
                 durations = table[(table["label"] == label) & (table["leg"] == leg)]["duration_s"].to_numpy(dtype=float)
@@ -149,7 +153,7 @@ def _label_distribution(cdf: Axes, tail: Axes, leg: str, ideal_s: float | None, 
         ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         ax.xaxis.set_minor_formatter(NullFormatter())
-    cdf.yaxis.set_major_formatter(PercentFormatter(1))
+    cdf.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
     tail.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
     for share, name in ((0.01, "p99"), (0.001, "p99.9")):
         if tail.get_ylim()[0] <= share:
@@ -172,7 +176,7 @@ def accuracy(comparison: Comparison, job: str) -> Figure | None:
         return None
     styles = style.scheme_styles(comparison.results)
     with style.applied():
-        fig, [[ax]] = style.figure(comparison.results, 7.6, 4.1, 1, 1)
+        fig, [[ax]] = style.figure(comparison.results.example(job).regime, 9.0, 4.3, 1, 1)
         for label in mine.labels:
             curves = [curve.sort_values("step") for _, curve in table[table["label"] == label].groupby("run_id")]
             if curves:
@@ -212,6 +216,12 @@ def _job(comparison: Comparison, job: str) -> JobComparison:
     if found is None:
         raise KeyError(f"no run of job {job!r}; there are {', '.join(one.job for one in comparison.jobs)}")
     return found
+
+
+def _ideal(comparison: Comparison, job: str, name: str) -> float | None:
+    """A figure of the ideal transport, seconds: the mean over the runs that have it (a real job's compute varies)."""
+    found = [run.result.ideal[name] for run in comparison.results.of(job) if name in run.result.ideal]
+    return float(np.mean(found)) if found else None
 
 
 def _key(label: str, look: style.SchemeStyle, *, line: bool = True) -> Line2D:

@@ -5,33 +5,41 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dlcp.report.load import Results, Run
+from dlcp.report.load import Results, knobs
 from dlcp.report.words import show_name, show_setting
 
 
 def regime_rows(results: Results) -> list[tuple[str, str]]:
-    """The scaling regime: name, value with unit."""
-    regime = results.runs[0].result.regime
-    return [(show_name(name), show_setting(name, value)) for name, value in regime.items()]
+    """The scaling regime: name, value with unit; where the jobs differ, the value of each."""
+    regimes = {job: results.example(job).regime for job in results.jobs}
+    rows = []
+    for name in dict.fromkeys(name for regime in regimes.values() for name in regime):
+        texts = {job: show_setting(name, regime[name]) for job, regime in regimes.items() if name in regime}
+        same = len(set(texts.values())) == 1
+        shown = next(iter(texts.values())) if same else ", ".join(f"{text} ({job})" for job, text in texts.items())
+        rows.append((show_name(name), shown))
+    return rows
 
 
 def knob_rows(results: Results) -> list[dict[str, Any]]:
     """A row a knob: name, one text a label ("–" where the scheme lacks it), whether the schemes differ in it."""
     labels = results.labels()
-    knobs = {label: _first(results, label).result.knobs for label in labels}
-    names = dict.fromkeys(name for label in labels for name in knobs[label])
+    sets = {label: knobs(results.example(label=label)) for label in labels}
+    names = dict.fromkeys(name for label in labels for name in sets[label])
     rows = []
     for name in names:
-        texts = [show_setting(name, knobs[label][name]) if name in knobs[label] else "–" for label in labels]
+        texts = [show_setting(name, sets[label][name]) if name in sets[label] else "–" for label in labels]
         rows.append({"name": name, "texts": texts, "differs": len(set(texts)) > 1})
     return sorted(rows, key=lambda row: not row["differs"])
 
 
-def differing_qos(results: Results) -> list[dict[str, str]]:
-    """Where a switch could not do what was meant: label, path, intended, effective."""
+def differing_qos(results: Results) -> list[dict[str, str]] | None:
+    """Where a switch could not do what was meant: label, path, intended, effective. None if nothing was read back."""
+    if not any(run.result.effective for run in results.runs):
+        return None
     rows = []
     for label in results.labels():
-        result = _first(results, label).result
+        result = results.example(label=label)
         intended, effective = dict(_flat(result.intended)), dict(_flat(result.effective))
         for path in dict.fromkeys((*intended, *effective)):
             meant, done = intended.get(path, "–"), effective.get(path, "–")
@@ -61,10 +69,6 @@ def provenance_rows(results: Results) -> list[tuple[str, str]]:
     seeds = sorted({run.result.seed for run in results.runs})
     substrates = sorted({run.result.substrate for run in results.runs})
     return [("substrate", ", ".join(substrates)), ("seeds", ", ".join(str(seed) for seed in seeds)), *rows]
-
-
-def _first(results: Results, label: str) -> Run:
-    return next(run for run in results.runs if run.result.label == label)
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -84,12 +84,12 @@ def applied() -> Iterator[None]:
         yield
 
 
-def figure(results: Results, width_in: float, height_in: float, rows: int, columns: int, **kind: Any) -> tuple[
+def figure(regime: dict[str, Any], width_in: float, height_in: float, rows: int, columns: int, **kind: Any) -> tuple[
     Figure, list[list[Axes]]
 ]:  # fmt: skip
     """An empty figure with a grid of axes and the scaling regime below it, so that it goes wherever the plot goes."""
     fig = Figure(figsize=(width_in, height_in), layout="constrained")
     axes = fig.subplots(rows, columns, squeeze=False, **kind)
-    caption = textwrap.fill(regime_caption(results.runs[0].result.regime), int(width_in * 22))
+    caption = textwrap.fill(regime_caption(regime), int(width_in * 22))
     fig.supxlabel(caption, x=0.01, ha="left", fontsize=6.8, color=FAINT)
     return fig, [list(row) for row in axes]

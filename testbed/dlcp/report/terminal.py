@@ -96,7 +96,7 @@ def _table(job: JobComparison, metrics: list[Metric], refused: dict[str, None]) 
 def _cell(job: JobComparison, label: str, metric: Metric, unit: Unit, refused: dict[str, None]) -> Text:
     estimate = job.estimates[label, metric.name]
     if estimate.why:
-        refused[f"{label}: {metric.title if metric.tail else ''} {estimate.why}".replace(":  ", ": ")] = None
+        refused[f"{label}: {metric.title.split()[0] if metric.tail else ''} {estimate.why}".replace(":  ", ": ")] = None
     return Text(show_estimate(estimate, metric, unit, with_unit=False), style="" if estimate.has_interval else "dim")
 
 
@@ -105,4 +105,4 @@ def _gain_cell(gain: Gain, refused: dict[str, None]) -> Text:
         if gain.estimate.method == "paired t":
             refused[f"{gain.subject} over {gain.against}: {gain.estimate.why}"] = None
         return Text("n/a", style="dim")
-    return Text(show_gain(gain), style={"better": "green", "worse": "red"}.get(gain.verdict, "dim"))
+    return Text(show_gain(gain), style={"better": "green", "worse": "red", "not judged": ""}.get(gain.verdict, "dim"))

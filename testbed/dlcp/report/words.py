@@ -69,7 +69,7 @@ def show_gain(gain: Gain) -> str:
     if estimate.value is None or estimate.low is None or estimate.high is None:
         return f"n/a ({estimate.why})"
     value, low, high = (_change(gain.metric, end) for end in (estimate.value, estimate.low, estimate.high))
-    decimals = max(_decimals((high - low) / 2), 0)
+    decimals = min(_decimals((high - low) / 2), 1 if gain.metric.compare == "ratio" else 2)
     sign = "%" if gain.metric.compare == "ratio" else "pt"
     shown = [("+" if end > 0 else "") + show_number(end, decimals) for end in (value, low, high)]
     return f"{shown[0]} {sign} [{shown[1]}, {shown[2]}]"
