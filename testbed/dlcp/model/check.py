@@ -10,7 +10,7 @@ from dlcp.model.explain import did_you_mean
 from dlcp.model.metrics import METRICS
 from dlcp.model.parts import Parts
 from dlcp.model.qos import QUEUES
-from dlcp.model.regime import PACKET_BYTES, PACKET_PAYLOAD_BYTES
+from dlcp.model.regime import FRAME_BYTES, PACKET_BYTES
 from dlcp.model.topology import Graph
 from dlcp.model.units import show_rate, show_size
 from dlcp.model.workload import Incast, Job, Profile
@@ -97,12 +97,13 @@ def _check_buffer(notes: Notes, parts: Parts) -> None:
     buffer = parts.port_buffer_bytes
     if buffer is None:
         return
-    if buffer < PACKET_BYTES:
-        what = f"port_buffer {show_size(buffer)} cannot hold one packet of {PACKET_BYTES} B"
-        notes.wrong(("port_buffer",), what, f"at least {MIN_BUFFER_PACKETS} packets, {MIN_BUFFER_PACKETS * 1.5:g} kB")
-    elif buffer < MIN_BUFFER_PACKETS * PACKET_BYTES:
-        what = f"port_buffer {show_size(buffer)} is {buffer // PACKET_BYTES} packets: every burst overflows it"
-        notes.warn(("port_buffer",), what, f"{MIN_BUFFER_PACKETS} packets ({MIN_BUFFER_PACKETS * 1.5:g} kB) or more")
+    enough = f"{MIN_BUFFER_PACKETS} packets ({show_size(MIN_BUFFER_PACKETS * FRAME_BYTES)}) or more"
+    if buffer < FRAME_BYTES:
+        what = f"port_buffer {show_size(buffer)} cannot hold one frame of {FRAME_BYTES} B"
+        notes.wrong(("port_buffer",), what, enough)
+    elif buffer < MIN_BUFFER_PACKETS * FRAME_BYTES:
+        what = f"port_buffer {show_size(buffer)} is {buffer // FRAME_BYTES} packets: every burst overflows it"
+        notes.warn(("port_buffer",), what, enough)
 
 
 def _check_job(notes: Notes, name: str, job: Job, hosts: Sequence[str] | None) -> None:
@@ -128,12 +129,12 @@ def _check_bucket(notes: Notes, name: str, job: Job, parts: Parts) -> None:
         share = workload.parameters * 4 / scale / len(job.servers)
         if share < size:
             size, why = share, f"{workload.name} at byte_scale {scale:g}, shared by {len(job.servers)} server(s), is"
-    packets = size / PACKET_PAYLOAD_BYTES
+    packets = size / PACKET_BYTES
     if packets >= MIN_BUCKET_PACKETS:
         return
     loc: Loc = ("jobs", name, "bucket") if why == "bucket" else ("jobs", name, "workload")
     what = f"{why} {show_size(size)}, {packets:.0f} packets: loss tolerance has little to act on"
-    enough = show_size(MIN_BUCKET_PACKETS * PACKET_PAYLOAD_BYTES)
+    enough = show_size(MIN_BUCKET_PACKETS * PACKET_BYTES)
     notes.warn(loc, what, f"{MIN_BUCKET_PACKETS} packets ({enough}) or more: a larger bucket, or a smaller byte_scale")
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dlcp.errors import MachineCannot
 from dlcp.model.experiment import Experiment
-from dlcp.model.regime import PACKET_BYTES, PACKET_PAYLOAD_BYTES, mean_switches
+from dlcp.model.regime import FRAME_BYTES, PACKET_BYTES
 from dlcp.model.topology import Graph
 from dlcp.model.units import show_rate
 from dlcp.model.workload import Job
@@ -48,11 +48,11 @@ def load_of(experiment: Experiment, job_name: str, cores: int) -> Load:
     Background is on top as planned; it does not grow with the link rate.
     """
     graph, job = experiment.topology.graph, experiment.jobs[job_name]
-    training_pps = 2 * _narrow_side_bps(graph, job) / (PACKET_BYTES * 8)
+    training_pps = 2 * _narrow_side_bps(graph, job) / (FRAME_BYTES * 8)
     training_cpu = training_pps * _packet_cpu_s(graph, job.workers, job.servers)
     background_pps = background_cpu = 0.0
     for incast in experiment.background:
-        offered = len(incast.sources) * incast.burst_bytes / PACKET_PAYLOAD_BYTES / incast.interval_s
+        offered = len(incast.sources) * incast.burst_bytes / PACKET_BYTES / incast.interval_s
         background_pps += offered
         background_cpu += offered * _packet_cpu_s(graph, incast.sources, incast.sinks)
     usable = cores * USABLE_SHARE
@@ -91,4 +91,7 @@ def _narrow_side_bps(graph: Graph, job: Job) -> float:
 
 
 def _packet_cpu_s(graph: Graph, sources: tuple[str, ...], sinks: tuple[str, ...]) -> float:
-    return HOST_CPU_S + SWITCH_CPU_S * mean_switches(graph, sources, sinks)
+    """CPU of one packet, in the mean over all pairs of a source and a sink."""
+    distances = [graph.distances_to(sink) for sink in sinks]
+    passed = [distance[source] - 1 for distance in distances for source in sources]
+    return HOST_CPU_S + SWITCH_CPU_S * sum(passed) / len(passed)

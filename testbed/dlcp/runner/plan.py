@@ -11,7 +11,6 @@ from typing import Any
 
 from dlcp.errors import Problem
 from dlcp.model.explain import did_you_mean
-from dlcp.model.regime import Regime, regime_of
 from dlcp.model.run import Run
 from dlcp.model.workload import Training
 from dlcp.paths import WORKLOADS
@@ -48,7 +47,6 @@ class Plan:
     substrate: str
     cells: tuple[Cell, ...]
     unsupported: tuple[Unsupported, ...]
-    regime: Regime
 
     @property
     def run_ids(self) -> frozenset[str]:
@@ -84,7 +82,7 @@ def plan(ready: Ready, substrate: str = "emulate", workloads: Path = WORKLOADS) 
         for label in _shuffled(ready, job_name, repeat)
         if label in usable
     ]
-    return Plan(ready, substrate, tuple(cells), unsupported, regime_of(ready.experiment))
+    return Plan(ready, substrate, tuple(cells), unsupported)
 
 
 def seed_of(experiment_seed: int, job_name: str, repeat: int) -> int:

@@ -1,0 +1,66 @@
+"""What the emulated fabric stands for, for the person who reads a plan: in packets, and in lab units."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dlcp.model.regime import FRAME_BYTES, regime
+from dlcp.model.topology import Graph
+from dlcp.model.units import show_duration, show_rate, show_size
+from dlcp.runner.check import Ready
+
+ACK_BYTES = 64
+"""The smallest Ethernet frame, as an acknowledgement that comes back."""
+
+
+def stands_for(ready: Ready) -> dict[str, dict[str, Any]]:
+    """Job → regime, with the idle fabric's round trip and bandwidth-delay product added (see `idle_rtt_s`)."""
+    experiment = ready.experiment
+    hosts = {label: scheme.hosts(experiment.scaling) for label, scheme in ready.schemes.items()}
+    rtt_s = idle_rtt_s(experiment.topology.graph, experiment.topology.rate_bps)
+    more = {
+        "idle_rtt_s": rtt_s,
+        "idle_rtt_lab_s": rtt_s / experiment.scaling.time_dilation,
+        "bdp_packets": experiment.topology.rate_bps * rtt_s / 8 / FRAME_BYTES,
+    }
+    return {name: regime(experiment, job, hosts) | more for name, job in experiment.jobs.items()}
+
+
+def idle_rtt_s(graph: Graph, rate_bps: float) -> float:
+    """One full packet there and one acknowledgement back over the longest path, stored and forwarded, no queue.
+
+    Links have no delay of their own. What the hosts' processing adds is unknown before a run.
+    """
+    one_a_leaf = {graph.neighbours[host][0]: host for host in graph.hosts}.values()
+    distances = [graph.distances_to(host) for host in one_a_leaf]
+    links = max(distance[host] for distance in distances for host in graph.hosts)
+    return links * (FRAME_BYTES + ACK_BYTES) * 8 / rate_bps
+
+
+def sentences(ready: Ready) -> list[str]:
+    """The regime in words, one fact a line."""
+    found = stands_for(ready)
+    one = next(iter(found.values()))
+    scaling = ready.experiment.scaling
+    buffer = ready.experiment.port_buffer_bytes
+    lines = [
+        f"links      {show_rate(one['link_rate_bps'])}, stand for {show_rate(scaling.lab_rate_bps)} "
+        f"(byte scale {scaling.byte_scale:g}, time dilation {scaling.time_dilation:g})",
+        f"buffer     {show_size(buffer)} a port: {one['port_buffer_packets']} packets, "
+        f"{show_duration(one['port_buffer_lab_s'])} of line rate in lab time; "
+        f"stands for {show_size(buffer * scaling.byte_scale)}",
+        f"round trip {show_duration(one['idle_rtt_lab_s'])} in lab time when idle, by store and forward alone "
+        f"(links have no delay; what hosts add is unknown before a run); {one['bdp_packets']:.1f} packets fill it",
+    ]
+    floors = {label: one[f"{label}_rto_floor_lab_s"] for label in ready.schemes if f"{label}_rto_floor_lab_s" in one}
+    tcp = {label: s for label, s in floors.items() if ready.schemes[label].transport(scaling).kind == "tcp"}
+    if tcp:
+        shown = ", ".join(f"{label} {show_duration(floor_s)}" for label, floor_s in tcp.items())
+        lines.append(f"RTO floor  {shown} in lab time")
+    for name, job in ready.experiment.jobs.items():
+        scaled = "" if found[name]["byte_scale"] == scaling.byte_scale else ", not byte-scaled"
+        lines.append(
+            f"job {name}: {job.iterations} iterations, buckets of {show_size(job.bucket_bytes)} = "
+            f"{found[name]['bucket_packets']:.0f} packets{scaled}"
+        )
+    return lines

@@ -1,0 +1,180 @@
+"""Result directories: results/<experiment>/<run-id>/, whole or not there at all.
+
+A run is written to <run-id>.tmp/. When it is over, result.json is written last, everything is synced to disk and the
+folder gets its name by a rename. So a kill at any instant leaves at most a .tmp folder, which the next run removes.
+The experiment's folder itself is locked (flock) while runs are made in it; the kernel drops the lock of a dead owner.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from dlcp.errors import Problem
+from dlcp.model.result import FORMAT_VERSION, TABLES, RunResult
+from dlcp.model.tables import check_table
+
+RESULT_FILE = "result.json"
+UNFINISHED = ".tmp"
+FINISHED_STATUSES = ("ok", "suspect")
+"""Statuses of runs that carry measurements; all their tables must be there."""
+TRAINING_TABLE = "training"
+"""The one table that only real training jobs have."""
+
+
+@dataclass(frozen=True)
+class Invalid:
+    """A folder that is not a result, and why."""
+
+    path: Path
+    why: str
+
+
+class Store:
+    """The result directories of one experiment."""
+
+    def __init__(self, results: Path, experiment: str) -> None:
+        self.folder = results / experiment
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Own the folder: make it, lock it, remove what killed runs left. Problem when another process owns it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            if not _try_lock(descriptor):
+                raise Problem(str(self.folder), "another dlcp is making runs here", "wait for it, or use --results")
+            for stale in self.unfinished():
+                shutil.rmtree(stale)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def in_use(self) -> bool:
+        """Whether a live process owns the folder."""
+        if not self.folder.is_dir():
+            return False
+        descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            return not _try_lock(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def unfinished(self) -> list[Path]:
+        """Folders of runs that are being made, or were when their owner was killed."""
+        return sorted(path for path in self.folder.glob(f"*{UNFINISHED}") if path.is_dir())
+
+    def load(self) -> tuple[dict[str, RunResult], list[Invalid]]:
+        """All valid results by run id, and the folders that hold none."""
+        results: dict[str, RunResult] = {}
+        invalid: list[Invalid] = []
+        for path in sorted(self.folder.iterdir()) if self.folder.is_dir() else ():
+            if not path.is_dir() or path.name.endswith(UNFINISHED):
+                continue
+            try:
+                results[path.name] = load_result(path)
+            except Problem as problem:
+                invalid.append(Invalid(path, problem.what))
+        return results, invalid
+
+    def begin(self, run_id: str) -> Path:
+        """An empty folder to write a run's tables to."""
+        path = self.folder / (run_id + UNFINISHED)
+        path.mkdir()
+        return path
+
+    def finish(self, result: RunResult) -> Path:
+        """Make the folder that `begin` gave a result: check its tables, write result.json, sync, rename.
+
+        A result of the same id that is there already (a failed try) is replaced. Problem when a table is wrong;
+        the folder then stays unfinished.
+        """
+        unfinished = self.folder / (result.run_id + UNFINISHED)
+        problems = table_problems(unfinished, result)
+        if problems:
+            raise Problem(str(unfinished), f"the run left wrong tables: {'; '.join(problems)}")
+        _write(unfinished / RESULT_FILE, result.model_dump_json(indent=2) + "\n")
+        for path in (*unfinished.rglob("*"), unfinished):
+            _sync(path)
+        final = self.folder / result.run_id
+        if final.exists():
+            replaced = self.folder / f"{result.run_id}.replaced{UNFINISHED}"
+            final.rename(replaced)
+            unfinished.rename(final)
+            shutil.rmtree(replaced)
+        else:
+            unfinished.rename(final)
+        _sync(self.folder)
+        return final
+
+
+def load_result(path: Path) -> RunResult:
+    """The result in a run's folder. Problem when there is none, or it is not valid, or a newer format."""
+    file = path / RESULT_FILE
+    try:
+        raw = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise Problem(str(path), f"no {RESULT_FILE}") from None
+    except (OSError, ValueError) as error:
+        raise Problem(str(file), f"not readable as JSON: {error}") from error
+    version = raw.get("format_version") if isinstance(raw, dict) else None
+    if not isinstance(version, int) or version < 1:
+        raise Problem(str(file), "names no format_version")
+    if version > FORMAT_VERSION:
+        what = f"written in format {version}; this dlcp reads up to {FORMAT_VERSION}"
+        raise Problem(str(file), what, "read it with a newer dlcp")
+    try:
+        result = RunResult.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise Problem(str(file), f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    if result.run_id != path.name:
+        raise Problem(str(file), f"is the result of run {result.run_id}, in the folder of another")
+    return result
+
+
+def table_problems(path: Path, result: RunResult) -> list[str]:
+    """What is wrong with the tables beside a result: missing, unreadable, wrong columns or types."""
+    measured = result.status in FINISHED_STATUSES
+    names = [name for name in TABLES if (measured and name != TRAINING_TABLE) or (path / f"{name}.parquet").exists()]
+    return [problem for name in names if (problem := check_table(path, name))]
+
+
+def stores(results: Path) -> list[Store]:
+    """The experiments of a results folder: its subfolders that hold at least one run, finished or not."""
+    found = (path for path in sorted(results.iterdir()) if path.is_dir()) if results.is_dir() else ()
+    return [Store(results, path.name) for path in found if _holds_runs(path)]
+
+
+def _holds_runs(path: Path) -> bool:
+    return any((child / RESULT_FILE).is_file() or child.name.endswith(UNFINISHED) for child in path.iterdir())
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _write(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _sync(path: Path) -> None:
+    """Put a file's content, or a folder's entries, on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
