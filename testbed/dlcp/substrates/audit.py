@@ -1,0 +1,47 @@
+"""The promises that a run's own tables must keep; a run that breaks one has failed, however fast it was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def broken_promises(iterations: Mapping[str, Sequence[Any]], messages: Mapping[str, Sequence[Any]]) -> str:
+    """One sentence for each promise that the tables `iterations` and `messages` show broken; empty when none is."""
+    return "; ".join(filter(None, (_replicas(iterations), _bounds(messages), _accounts(messages))))
+
+
+def _replicas(iterations: Mapping[str, Sequence[Any]]) -> str:
+    """Every worker ends an iteration with bit-identical parameters."""
+    fingerprints: dict[int, set[int]] = {}
+    for iteration, crc32 in zip(iterations["iteration"], iterations["parameters_crc32"], strict=True):
+        fingerprints.setdefault(iteration, set()).add(crc32)
+    apart = [iteration for iteration, found in fingerprints.items() if len(found) > 1]
+    return f"workers hold different parameters after iteration {min(apart)}" if apart else ""
+
+
+def _bounds(messages: Mapping[str, Sequence[Any]]) -> str:
+    """No tensor lost more than its bound."""
+    for i, (lost, bound, size) in enumerate(
+        zip(messages["lost_bytes"], messages["loss_bound"], messages["bytes"], strict=True)
+    ):
+        if lost > bound * size:
+            return f"{_name(messages, i)} lost {lost} of {size} B, its bound is {bound:.3g}"
+    return ""
+
+
+def _accounts(messages: Mapping[str, Sequence[Any]]) -> str:
+    """What was delivered and what was lost make up the tensor."""
+    for i, (delivered, lost, size) in enumerate(
+        zip(messages["delivered_bytes"], messages["lost_bytes"], messages["bytes"], strict=True)
+    ):
+        if delivered + lost != size:
+            return f"{_name(messages, i)}: {delivered} B delivered and {lost} B lost of {size} B do not add up"
+    return ""
+
+
+def _name(messages: Mapping[str, Sequence[Any]], i: int) -> str:
+    return (
+        f"iteration {messages['iteration'][i]}, tensor {messages['tensor'][i]}, {messages['leg'][i]} "
+        f"{messages['src'][i]} → {messages['dst'][i]}"
+    )

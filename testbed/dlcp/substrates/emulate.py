@@ -1,0 +1,88 @@
+"""The substrate `emulate`: one run in private namespaces on this machine.
+
+Inside, `dlcp.substrates.emulated_run` builds the fabric and conducts the run; it and this file speak in JSON lines.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pydantic import TypeAdapter
+
+from dlcp.agents.handles import Zygote
+from dlcp.errors import ExitCode, Problem
+from dlcp.model.result import RunResult
+from dlcp.model.run import Run
+from dlcp.model.workload import Training
+from dlcp.substrates.private import PrivateProcess, start_private
+
+OnProgress = Callable[[float, str], None]
+
+
+class Emulation:
+    """Runs experiments on this machine, one after the other. What agents load is loaded once for all runs."""
+
+    def __init__(self) -> None:
+        self._zygotes: dict[str, Zygote] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for zygote in self._zygotes.values():
+            zygote.close()
+        self._zygotes = {}
+
+    def run(self, run: Run, directory: Path, on_progress: OnProgress) -> RunResult:
+        """Conduct one run; its tables are written into `directory`, result.json is the caller's to write.
+
+        on_progress: told the share done (0 to 1) and what is being done. A run that could not finish has status
+        `failed` and a reason. Raises Problem when the machine cannot run it at all.
+        """
+        zygote = self._zygote(run)
+        process = start_private(
+            "dlcp.substrates.emulated_run:main",
+            [str(zygote.fileno())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=[zygote.fileno()],
+        )
+        try:
+            request = {"run": TypeAdapter(Run).dump_python(run, mode="json"), "directory": str(directory.resolve())}
+            return _converse(process, request, on_progress)
+        finally:
+            process.stop()
+
+    def _zygote(self, run: Run) -> Zygote:
+        script = run.workload.script if isinstance(run.workload, Training) else ""
+        if script not in self._zygotes:
+            self._zygotes[script] = Zygote.spawn(script)
+        return self._zygotes[script]
+
+
+def _converse(process: PrivateProcess, request: dict[str, Any], on_progress: OnProgress) -> RunResult:
+    """Hand the request in, pass progress on, and return the result. The inside bounds its own time."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps(request).encode() + b"\n")
+    process.stdin.flush()
+    for line in process.stdout:
+        message = json.loads(line)
+        if "progress" in message:
+            on_progress(message["progress"], message["text"])
+        elif "problem" in message:
+            problem = message["problem"]
+            raise Problem(problem["where"], problem["what"], problem["hint"], exit_code=ExitCode(problem["exit_code"]))
+        else:
+            return RunResult.model_validate(message["result"])
+    raise Problem(
+        "emulate",
+        f"the emulation ended without a word (status {process.wait()})",
+        "its last lines are above; dlcp doctor shows what this machine lacks",
+        exit_code=ExitCode.RUN_FAILED,
+    )

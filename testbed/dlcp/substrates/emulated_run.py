@@ -1,0 +1,285 @@
+"""Inside the private namespaces: build the fabric, start agents, run the job, watch, collect, judge."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from dlcp.agents.handles import AgentError, AgentHandle, Zygote
+from dlcp.agents.jobs import JobSpec, plan_job
+from dlcp.agents.records import Columns
+from dlcp.agents.session import BackgroundSession, JobResult, JobSession
+from dlcp.errors import Problem
+from dlcp.model.experiment import Scaling
+from dlcp.model.regime import regime
+from dlcp.model.result import RunResult
+from dlcp.model.run import Run
+from dlcp.model.tables import write_columns, write_rows
+from dlcp.model.workload import TransportSettings
+from dlcp.schemes import scheme_class
+from dlcp.schemes.base import Scheme
+from dlcp.substrates import audit, fidelity, provenance
+from dlcp.substrates.fabric import Fabric
+from dlcp.substrates.ideal import Transfer, ideal_communication_s, ideal_iteration_s
+from dlcp.transport.codepoint import tos_of_queue
+
+DRAIN_S = 2.0
+"""Longest wait for the queues to run empty after the job; a full port buffer drains in milliseconds."""
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point of start_private: the zygote's control socket; one request on stdin, messages on stdout."""
+    request = json.loads(sys.stdin.readline())
+    run = TypeAdapter(Run).validate_python(request["run"])
+    with os.fdopen(os.dup(1), "w", buffering=1) as replies:
+        os.dup2(2, 1)  # stdout carries only our messages: Mininet and others print to stderr
+
+        def say(message: dict[str, Any]) -> None:
+            replies.write(json.dumps(message) + "\n")
+
+        try:
+            with closing(Zygote.adopt(int(arguments[0]))) as zygote:
+                result = _Conductor(run, Path(request["directory"]), zygote, say).conduct()
+        except Problem as problem:
+            say({"problem": vars(problem) | {"exit_code": int(problem.exit_code)}})
+        else:
+            say({"result": result.model_dump(mode="json")})
+    return 0
+
+
+@dataclass
+class _Observed:
+    """What the monitors saw while the job ran."""
+
+    start_s: float
+    end_s: float
+    monitor: fidelity.MachineMonitor
+    background: dict[str, float]
+
+
+class _Conductor:
+    """One run, from its plan to its result."""
+
+    def __init__(self, run: Run, directory: Path, zygote: Zygote, say: Any) -> None:
+        self._run = run
+        self._directory = directory
+        self._zygote = zygote
+        self._say = say
+        experiment = run.experiment
+        self._graph = experiment.topology.graph
+        self._scheme = _scheme(run.scheme.scheme, run.scheme.knobs)
+        self._settings = self._scheme.transport(experiment.scaling)
+        self._hosts = self._scheme.hosts(experiment.scaling)
+        self._intent = self._scheme.intent(experiment.port_buffer_bytes)
+        self._spec = plan_job(run.job_name, run.job, run.workload, experiment.scaling, run.seed)
+        self._link_rate_bps = min(link.rate_bps for link in self._graph.links)
+
+    def conduct(self) -> RunResult:
+        """The result; a run whose agents failed is `failed`, one whose monitors object is `suspect`."""
+        result = self._blank_result()
+        try:
+            with Fabric(self._graph, self._intent, seed=self._run.seed, host_settings=self._hosts) as fabric:
+                result.effective = fabric.effective()
+                self._progress(0.0, "fabric is up")
+                self._run_on(fabric, result)
+        except AgentError as error:
+            result.status, result.reason = "failed", str(error)
+        return result
+
+    def _run_on(self, fabric: Fabric, result: RunResult) -> None:
+        with self._agents(fabric) as (agents, background_agents):
+            addresses = {host: fabric.address(host) for host in self._graph.hosts}
+            session = JobSession(
+                agents, self._spec, self._settings, addresses, cookie=self._cookie(), directory=self._directory,
+                link_rate_bps=self._link_rate_bps, time_limit_s=self._run.experiment.time_limit_s,
+            )  # fmt: skip
+            session.open()
+            background = self._background(background_agents, addresses)
+            fabric.reset_counters()
+            observed = self._train(session, background)
+            unaccounted = fabric.conservation(DRAIN_S)
+            ports = fabric.counters()
+            strays = fabric.strays()
+            self._progress(1.0, "collecting")
+            job = session.collect()
+            training = session.evaluate() if self._spec.kind == "training" else None
+            session.close()
+        self._write(job, training, ports, observed)
+        self._judge(result, job, ports, observed, len(unaccounted) + _stray_packets(strays))
+        result.warnings += unaccounted
+
+    @contextmanager
+    def _agents(self, fabric: Fabric) -> Iterator[tuple[dict[str, AgentHandle], dict[str, AgentHandle]]]:
+        """Agents of the job by host, and others for the background; they end when the block does."""
+        pids = fabric.pids()
+        entries = self._run.experiment.background
+        busy = dict.fromkeys(host for entry in entries for host in (*entry.sources, *entry.sinks))
+        names = {f"{host}-background": pids[host] for host in busy}
+        logs = self._directory / "logs"
+        logs.mkdir(exist_ok=True)
+        started = self._zygote.start({host: pids[host] for host in self._spec.hosts} | names, logs)
+        try:
+            yield (
+                {host: started[host] for host in self._spec.hosts},
+                {host: started[f"{host}-background"] for host in busy},
+            )
+        finally:
+            for handle in started.values():
+                handle.close()
+
+    def _background(self, agents: dict[str, AgentHandle], addresses: dict[str, str]) -> BackgroundSession | None:
+        experiment = self._run.experiment
+        if not experiment.background:
+            return None
+        session = BackgroundSession(
+            agents, experiment.background, addresses, seed=self._run.seed, horizon_s=experiment.time_limit_s,
+            link_rate_bps=self._link_rate_bps, tos=[tos_of_queue(entry.queue) for entry in experiment.background],
+        )  # fmt: skip
+        session.prepare()
+        return session
+
+    def _train(self, session: JobSession, background: BackgroundSession | None) -> _Observed:
+        iterations = self._spec.iterations
+        with fidelity.MachineMonitor() as monitor:
+            start_s = session.start()
+            if background is not None:
+                background.start(start_s)
+            end_s = session.wait(lambda done: self._progress(done / iterations, f"iteration {done} of {iterations}"))
+            totals = background.stop() if background is not None else {}
+        return _Observed(start_s, end_s, monitor, totals)
+
+    def _write(
+        self, job: JobResult, training: Columns | None, ports: list[dict[str, Any]], observed: _Observed
+    ) -> None:
+        write_columns(self._directory, "iterations", job.iterations)
+        write_columns(self._directory, "messages", job.messages)
+        write_rows(self._directory, "ports", ports)
+        if training is None:
+            write_rows(self._directory, "training", [])
+        else:
+            write_columns(self._directory, "training", training)
+        agents = [
+            {
+                "host": host, "time_s": observed.end_s, "cpu_busy": 0.0, "softnet_dropped": 0,
+                "rx_overflow": _overflow(found), "sched_late_s": found["sched_late_s"],
+            }
+            for host, found in job.statistics.items()
+        ]  # fmt: skip
+        write_rows(self._directory, "hosts", observed.monitor.rows + agents)
+
+    def _judge(
+        self, result: RunResult, job: JobResult, ports: list[dict[str, Any]], observed: _Observed, unaccounted: int
+    ) -> None:
+        duration_s = observed.end_s - observed.start_s
+        result.jct_s = duration_s
+        result.traffic = {self._settings.kind: sum(job.messages["delivered_bytes"])}
+        result.ideal = self._ideal(job)
+        waits = {host: found for host, found in job.statistics.items() if found["timed_waits"]}
+        values = {
+            "cpu_busy": observed.monitor.cpu_busy(observed.start_s, observed.end_s),
+            "softnet_dropped": observed.monitor.softnet_dropped(),
+            "rx_overflow": sum(map(_overflow, job.statistics.values())) + observed.background.get("rx_overflow", 0),
+            "sched_late_s": max((found["sched_late_s"] for found in waits.values()), default=0.0),
+            "link_utilisation": self._utilisation(ports, duration_s),
+            "unaccounted_packets": unaccounted,
+        }
+        if planned := observed.background.get("planned_bytes"):
+            values["background_offered"] = observed.background["sent_bytes"] / planned
+            values["background_late_s"] = observed.background["late_s"]
+        result.fidelity = fidelity.judge(values)
+        if broken := audit.broken_promises(job.iterations, job.messages):
+            result.status, result.reason = "failed", broken
+        elif reasons := fidelity.reasons(result.fidelity):
+            result.status, result.reason = "suspect", reasons
+        result.knobs |= {"statistics": job.statistics}
+
+    def _utilisation(self, ports: list[dict[str, Any]], duration_s: float) -> float:
+        """The busiest port's bytes against what its shaper lets through while the job ran, buffer emptied after."""
+        sent: dict[tuple[str, str], int] = {}
+        for row in ports:
+            key = (row["switch"], row["port"])
+            sent[key] = sent.get(key, 0) + row["enqueued_bytes"]
+        buffer_bytes = self._intent.port_buffer_bytes
+        return max(
+            max(0, size_bytes - buffer_bytes) * 8 / duration_s / self._graph.link_rate_bps(*port.split("-", 1))
+            for (_, port), size_bytes in sent.items()
+        )
+
+    def _ideal(self, job: JobResult) -> dict[str, float]:
+        """No transport can be faster: see dlcp.substrates.ideal. A real job's compute is what it took (median)."""
+        compute = sorted(job.iterations["compute_s"])
+        compute_s = self._spec.compute_s or compute[len(compute) // 2]
+        transfers = _transfers(self._spec, self._settings)
+        iteration_s = ideal_iteration_s(self._graph, transfers, compute_s)
+        return {
+            "iteration_s": iteration_s,
+            "jct_s": iteration_s * self._spec.iterations,
+            "communication_s": ideal_communication_s(self._graph, transfers),
+            "compute_s": compute_s,
+        }
+
+    def _blank_result(self) -> RunResult:
+        run, experiment = self._run, self._run.experiment
+        hosts = {
+            choice.label: _host_settings(choice.scheme, choice.knobs, experiment.scaling)
+            for choice in experiment.schemes
+        }
+        return RunResult(
+            run_id=run.id, experiment=experiment.name, scheme=run.scheme.scheme, label=run.scheme.label,
+            job=run.job_name, repeat=run.repeat, seed=run.seed, substrate=run.substrate, status="ok",
+            run={"job": run.job.model_dump(mode="json"), "workload": run.workload.name,
+                 "background": [entry.model_dump(mode="json") for entry in experiment.background],
+                 "roles": {"workers": run.job.workers, "servers": run.job.servers}},
+            regime=regime(experiment, run.job, hosts),
+            knobs=self._scheme.model_dump(mode="json"),
+            topology=self._graph.model_dump(mode="json"),
+            intended=self._intent.model_dump(mode="json"),
+            expect=[line.model_dump(mode="json") for line in experiment.expect],
+            provenance=provenance.collect(run.seed),
+        )  # fmt: skip
+
+    def _cookie(self) -> int:
+        """64 bits for this run alone. Not a secret: nobody else is in the namespaces; it keeps runs apart."""
+        text = f"{self._run.id}:{self._run.seed}".encode()
+        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
+
+    def _progress(self, share: float, text: str) -> None:
+        self._say({"progress": share, "text": text})
+
+
+def _scheme(name: str, knobs: dict[str, Any]) -> Scheme:
+    return scheme_class(name).model_validate(knobs)
+
+
+def _host_settings(name: str, knobs: dict[str, Any], scaling: Scaling) -> Any:
+    return _scheme(name, knobs).hosts(scaling)
+
+
+def _transfers(spec: JobSpec, settings: TransportSettings) -> list[Transfer]:
+    """Payload of one iteration: every worker to each server and back."""
+    sizes = [0.0] * len(spec.servers)
+    for tensor in spec.tensors(settings):
+        sizes[tensor.server] += tensor.size_bytes
+    pushes = [
+        Transfer(worker, server, size)
+        for worker in spec.workers
+        for server, size in zip(spec.servers, sizes, strict=True)
+    ]
+    return pushes + [Transfer(push.destination, push.source, push.size_bytes) for push in pushes]
+
+
+def _overflow(statistics: dict[str, Any]) -> int:
+    return int(statistics["transport"].get("rx_overflow", 0))
+
+
+def _stray_packets(strays: list[dict[str, Any]]) -> int:
+    return sum(row["not_ipv4_packets"] + row["unrouted_packets"] for row in strays)

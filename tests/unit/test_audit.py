@@ -1,0 +1,32 @@
+"""The promises of a run, each broken once."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from dlcp.substrates.audit import broken_promises
+
+ITERATIONS: dict[str, list[Any]] = {"iteration": [0, 0, 1, 1], "parameters_crc32": [7, 7, 9, 9]}
+MESSAGES: dict[str, list[Any]] = {
+    "iteration": [0, 0], "tensor": [3, 3], "leg": ["push", "pull"], "src": ["h1", "h2"], "dst": ["h2", "h1"],
+    "bytes": [1000, 1000], "delivered_bytes": [900, 1000], "lost_bytes": [100, 0], "loss_bound": [0.1, 0.0],
+}  # fmt: skip
+
+
+def test_a_run_within_its_bounds_keeps_every_promise() -> None:
+    assert broken_promises(ITERATIONS, MESSAGES) == ""
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "row", "value", "words"),
+    [
+        ("iterations", "parameters_crc32", 3, 8, "different parameters after iteration 1"),
+        ("messages", "loss_bound", 0, 0.09, "tensor 3, push h1 → h2 lost 100 of 1000 B, its bound is 0.09"),
+        ("messages", "delivered_bytes", 1, 999, "999 B delivered and 0 B lost of 1000 B do not add up"),
+    ],
+)
+def test_a_broken_promise_is_named(table: str, column: str, row: int, value: float, words: str) -> None:
+    tables = {"iterations": copy.deepcopy(ITERATIONS), "messages": copy.deepcopy(MESSAGES)}
+    tables[table][column][row] = value
+    assert words in broken_promises(tables["iterations"], tables["messages"])
