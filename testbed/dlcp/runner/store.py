@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,10 @@ from dlcp.model.tables import check_table
 
 RESULT_FILE = "result.json"
 UNFINISHED = ".tmp"
+_RUN = re.compile(r"[0-9a-f]{12}")
+_UNFINISHED_RUN = re.compile(rf"{_RUN.pattern}(\.replaced)?\.tmp")
+REPORT_FILES = ("report.html", "report-*.csv")
+"""What `dlcp report` writes beside the runs."""
 FINISHED_STATUSES = ("ok", "suspect")
 """Statuses of runs that carry measurements; all their tables must be there."""
 TRAINING_TABLE = "training"
@@ -70,15 +75,21 @@ class Store:
 
     def unfinished(self) -> list[Path]:
         """Folders of runs that are being made, or were when their owner was killed."""
-        return sorted(path for path in self.folder.glob(f"*{UNFINISHED}") if path.is_dir())
+        return sorted(path for path in self.folder.glob(f"*{UNFINISHED}") if _is_unfinished(path))
+
+    def finished(self) -> list[Path]:
+        """Folders of runs that have their final name, valid or not."""
+        return sorted(path for path in self.folder.glob("*") if path.is_dir() and _RUN.fullmatch(path.name))
+
+    def reports(self) -> list[Path]:
+        """Files of `dlcp report`."""
+        return sorted(path for pattern in REPORT_FILES for path in self.folder.glob(pattern))
 
     def load(self) -> tuple[dict[str, RunResult], list[Invalid]]:
         """All valid results by run id, and the folders that hold none."""
         results: dict[str, RunResult] = {}
         invalid: list[Invalid] = []
-        for path in sorted(self.folder.iterdir()) if self.folder.is_dir() else ():
-            if not path.is_dir() or path.name.endswith(UNFINISHED):
-                continue
+        for path in self.finished():
             try:
                 results[path.name] = load_result(path)
             except Problem as problem:
@@ -98,9 +109,9 @@ class Store:
         the folder then stays unfinished.
         """
         unfinished = self.folder / (result.run_id + UNFINISHED)
-        problems = table_problems(unfinished, result)
-        if problems:
-            raise Problem(str(unfinished), f"the run left wrong tables: {'; '.join(problems)}")
+        wrong = wrong_tables(unfinished, result)
+        if wrong:
+            raise Problem(str(unfinished), f"the run left wrong tables: {'; '.join(wrong.values())}")
         _write(unfinished / RESULT_FILE, result.model_dump_json(indent=2) + "\n")
         for path in (*unfinished.rglob("*"), unfinished):
             _sync(path)
@@ -141,21 +152,22 @@ def load_result(path: Path) -> RunResult:
     return result
 
 
-def table_problems(path: Path, result: RunResult) -> list[str]:
-    """What is wrong with the tables beside a result: missing, unreadable, wrong columns or types."""
+def wrong_tables(path: Path, result: RunResult) -> dict[str, str]:
+    """Table → what is wrong with it: missing, unreadable, wrong columns or types. A failed run may lack tables."""
     measured = result.status in FINISHED_STATUSES
     names = [name for name in TABLES if (measured and name != TRAINING_TABLE) or (path / f"{name}.parquet").exists()]
-    return [problem for name in names if (problem := check_table(path, name))]
+    return {name: problem for name in names if (problem := check_table(path, name))}
 
 
 def stores(results: Path) -> list[Store]:
     """The experiments of a results folder: its subfolders that hold at least one run, finished or not."""
-    found = (path for path in sorted(results.iterdir()) if path.is_dir()) if results.is_dir() else ()
-    return [Store(results, path.name) for path in found if _holds_runs(path)]
+    names = sorted(path.name for path in results.iterdir() if path.is_dir()) if results.is_dir() else []
+    found = [Store(results, name) for name in names]
+    return [store for store in found if store.finished() or store.unfinished()]
 
 
-def _holds_runs(path: Path) -> bool:
-    return any((child / RESULT_FILE).is_file() or child.name.endswith(UNFINISHED) for child in path.iterdir())
+def _is_unfinished(path: Path) -> bool:
+    return path.is_dir() and _UNFINISHED_RUN.fullmatch(path.name) is not None
 
 
 def _try_lock(descriptor: int) -> bool:

@@ -1,0 +1,57 @@
+"""How long a plan takes: from runs that were made before where there are any, else from the ideal and a margin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dlcp.model.result import RunResult
+from dlcp.model.run import Run
+from dlcp.model.workload import Profile
+from dlcp.runner.plan import Cell, Plan
+
+SET_UP_S = 3.0
+"""Building and emptying a fabric of ten hosts, starting its agents, collecting (measured: 2 to 4 s)."""
+OVER_IDEAL = 1.5
+"""A job's time over that of compute and communication one after the other, when nothing is known yet (inference)."""
+UNKNOWN_JOB_S = 20.0
+"""A training script's job, of which nothing is known before its first run (inference)."""
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """seconds: the expected time. at_most_s: when every run meets its time limit. measured: runs it is based on."""
+
+    seconds: float
+    at_most_s: float
+    measured: int
+
+
+def estimate(plan: Plan, todo: list[Cell], results: dict[str, RunResult]) -> Estimate:
+    """For the cells that are still to be made, given the results that there are."""
+    known = _measured(plan, results)
+    times = [known.get((cell.run.job_name, cell.run.scheme.label), expected_s(cell.run)) for cell in todo]
+    limit_s = plan.ready.experiment.time_limit_s
+    return Estimate(sum(times) + SET_UP_S * len(todo), (limit_s + SET_UP_S) * len(todo), len(results) if known else 0)
+
+
+def expected_s(run: Run) -> float:
+    """A job's time before anything was measured; never more than its time limit."""
+    if not isinstance(run.workload, Profile):
+        return min(UNKNOWN_JOB_S, run.experiment.time_limit_s)
+    scaling = run.experiment.scaling
+    compute_s = sum(layer.forward_s + layer.backward_s for layer in run.workload.layers) * scaling.time_dilation
+    size_bytes = run.workload.parameters * FLOAT_BYTES / (scaling.byte_scale if run.job.byte_scaled else 1)
+    graph = run.experiment.topology.graph
+    into_servers_bps = sum(graph.link_rate_bps(host, graph.neighbours[host][0]) for host in run.job.servers)
+    push_s = size_bytes * len(run.job.workers) * 8 / into_servers_bps
+    return min(run.job.iterations * (compute_s + push_s) * OVER_IDEAL, run.experiment.time_limit_s)
+
+
+def _measured(plan: Plan, results: dict[str, RunResult]) -> dict[tuple[str, str], float]:
+    """(job, label) → mean completion time of this plan's runs that were made."""
+    times: dict[tuple[str, str], list[float]] = {}
+    for run_id, result in results.items():
+        if run_id in plan.run_ids and result.jct_s is not None:
+            times.setdefault((result.job, result.label), []).append(result.jct_s)
+    return {cell: sum(values) / len(values) for cell, values in times.items()}

@@ -1,0 +1,129 @@
+"""Runs what is missing of a plan. A failed run becomes a result; the others go on."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import time
+import traceback
+from collections import Counter
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from dlcp.errors import MachineCannot, Problem
+from dlcp.model.result import RunResult
+from dlcp.model.run import Run
+from dlcp.runner.plan import Cell, Plan
+from dlcp.runner.store import Store, wrong_tables
+from dlcp.substrates import provenance
+from dlcp.substrates.base import OnProgress, Substrate
+
+
+class Listener(Protocol):
+    """Who is told while runs are made."""
+
+    def begins(self, number: int, total: int, run: Run) -> OnProgress:
+        """Run `number` of `total` (from 1) begins; the returned function is told its progress."""
+
+    def ends(self, number: int, total: int, run: Run, result: RunResult, took_s: float) -> None:
+        """It is over, well or not."""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """statuses: of all runs of the plan, made now or before. made, kept: how many of them which."""
+
+    statuses: dict[str, int]
+    made: int
+    kept: int
+
+
+def missing(plan: Plan, results: dict[str, RunResult], *, retry_suspect: bool = False) -> list[Cell]:
+    """The cells that have no result that counts: none at all, a failed one or (if asked) a suspect one."""
+    again = {"failed", "suspect"} if retry_suspect else {"failed"}
+    return [cell for cell in plan.cells if cell.run.id not in results or results[cell.run.id].status in again]
+
+
+def execute(plan: Plan, results: Path, listener: Listener, *, retry_suspect: bool = False) -> Execution:
+    """Make the missing runs of a plan, in its order, under results/<experiment>/.
+
+    Problem when another process makes runs there; MachineCannot when this machine cannot run the plan at all.
+    A KeyboardInterrupt leaves all finished runs and nothing else.
+    """
+    store = Store(results, plan.ready.experiment.name)
+    with store.locked():
+        had, _ = store.load()
+        todo = missing(plan, had, retry_suspect=retry_suspect)
+        made: dict[str, RunResult] = {}
+        if todo:
+            with open_substrate(plan.substrate) as substrate:
+                for number, cell in enumerate(todo, 1):
+                    begun_s = time.monotonic()
+                    on_progress = listener.begins(number, len(todo), cell.run)
+                    result = _make(plan, cell, store, substrate, on_progress)
+                    made[cell.run.id] = result
+                    listener.ends(number, len(todo), cell.run, result, time.monotonic() - begun_s)
+    final = had | made
+    statuses = Counter(str(final[cell.run.id].status) for cell in plan.cells)
+    return Execution(dict(statuses), len(made), len(plan.cells) - len(made))
+
+
+def open_substrate(name: str) -> AbstractContextManager[Substrate]:
+    """The substrate of a file in dlcp/substrates."""
+    module = importlib.import_module(f"dlcp.substrates.{name}")
+    substrate: AbstractContextManager[Substrate] = module.SUBSTRATE()
+    return substrate
+
+
+def _make(plan: Plan, cell: Cell, store: Store, substrate: Substrate, on_progress: OnProgress) -> RunResult:
+    """One run, from an empty folder to a stored result."""
+    directory = store.begin(cell.run.id)
+    try:
+        result = _run(cell, directory, substrate, on_progress)
+        _complete(plan, cell, result)
+        wrong = wrong_tables(directory, result)
+        if wrong:
+            result.status, result.reason = "failed", f"the run left wrong tables: {'; '.join(wrong.values())}"
+            for name in wrong_tables(directory, result):
+                (directory / f"{name}.parquet").rename(directory / f"{name}.parquet.wrong")
+        store.finish(result)
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    return result
+
+
+def _run(cell: Cell, directory: Path, substrate: Substrate, on_progress: OnProgress) -> RunResult:
+    try:
+        return substrate.run(cell.run, directory, on_progress)
+    except MachineCannot:
+        raise
+    except Problem as problem:
+        return _failed(cell, str(problem))
+    except Exception as error:
+        (directory / "traceback.txt").write_text(traceback.format_exc(), encoding="utf-8")
+        return _failed(cell, f"{type(error).__name__}: {error} (see traceback.txt beside this result)")
+
+
+def _failed(cell: Cell, reason: str) -> RunResult:
+    run = cell.run
+    return RunResult(
+        run_id=run.id, experiment=run.experiment.name, scheme=run.scheme.scheme, label=run.scheme.label,
+        job=run.job_name, repeat=run.repeat, seed=run.seed, substrate=run.substrate, status="failed", reason=reason,
+        knobs=cell.definition["knobs"], provenance=provenance.collect(run.seed),
+    )  # fmt: skip
+
+
+def _complete(plan: Plan, cell: Cell, result: RunResult) -> None:
+    """Add what only the plan knows: what the run's id is the hash of, and of what it is a part."""
+    experiment = plan.ready.experiment
+    planned: dict[str, Any] = {
+        "repeats": experiment.repeats,
+        "jobs": list(experiment.jobs),
+        "labels": [choice.label for choice in experiment.schemes],
+        "unsupported": [asdict(one) for one in plan.unsupported],
+    }
+    result.run = result.run | {"definition": cell.definition, "planned": planned}
+    result.expect = [line.model_dump(mode="json") for line in experiment.expect]

@@ -1,0 +1,27 @@
+"""What every substrate offers, so that runs are executed alike wherever they happen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from dlcp.model.result import RunResult
+from dlcp.model.run import Run
+
+OnProgress = Callable[[float, str], None]
+"""Told the share done (0 to 1) and what is being done."""
+
+
+class Substrate(Protocol):
+    """A place to run, opened once for all runs of a plan. Its file offers its class as SUBSTRATE."""
+
+    def __enter__(self) -> Self:
+        """Load what all runs share."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Free it."""
+
+    def run(self, run: Run, directory: Path, on_progress: OnProgress) -> RunResult:
+        """Conduct one run and write its tables into `directory`; result.json is the caller's to write."""
