@@ -1,0 +1,198 @@
+"""DLCP's end of a rank: the native engine behind the Endpoint protocol. No Python touches a packet."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from dlcp.model.workload import TransportSettings
+from dlcp.transport._native import ffi, lib
+from dlcp.transport.endpoint import Completion, Floats, Leg, MessageKey, TransportError
+
+NS = 1_000_000_000
+WAIT_SLICE_S = 0.5
+"""A wait returns to Python so often, so that a signal (Ctrl-C) is seen."""
+COMPLETIONS_AT_ONCE = 64
+_SELECTIVE_DROP = {"off": lib.DLCP_DROP_OFF, "wred": lib.DLCP_DROP_WRED, "ect": lib.DLCP_DROP_ECT}
+
+
+class DlcpEndpoint:
+    """One rank's end over DLCP. One thread drives it; the engine's own thread moves the packets.
+
+    rank, address, port: this rank, and the IPv4 address and UDP port that it binds (0 = any; see `port`).
+    peers: rank → (IPv4 address, port). job_cookie: 32 bits, the same at every rank; packets with another one are
+    dropped. link_rate_bps: of this host's link, the pace of everything it sends.
+    silence_s: a peer that owes something and says nothing for so long is gone (it is asked before). first_contact_s: the
+    same for a peer that was never heard. timer_floor_s: least time before a probe is repeated.
+    Raises TransportError when the socket cannot be had.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        address: str,
+        port: int,
+        peers: dict[int, tuple[str, int]],
+        settings: TransportSettings,
+        *,
+        job_cookie: int,
+        link_rate_bps: float,
+        silence_s: float = 10.0,
+        first_contact_s: float = 60.0,
+        timer_floor_s: float = 0.004,
+        segmentation: bool = True,
+    ) -> None:
+        self.rank = rank
+        self._settings = settings
+        self._held: dict[tuple[bool, int, MessageKey], Floats] = {}
+        self._events = ffi.new("struct dlcp_completion[]", COMPLETIONS_AT_ONCE)
+        config = ffi.new("struct dlcp_engine_config *")
+        config.address = address.encode()
+        config.port = port
+        config.segmentation_off = not segmentation
+        config.protocol.cookie = job_cookie
+        config.protocol.rank = rank
+        config.protocol.selective_drop = _SELECTIVE_DROP[settings.selective_drop]
+        config.protocol.eager_stop = settings.stop == "eager"
+        config.protocol.link_bps = link_rate_bps
+        config.protocol.congestion_control = settings.congestion_control.encode()
+        config.protocol.timer_floor_ns = round(timer_floor_s * NS)
+        config.protocol.silence_ns = round(silence_s * NS)
+        config.protocol.first_contact_ns = round(first_contact_s * NS)
+        error = ffi.new("char[]", lib.DLCP_ERROR_BYTES)
+        self._engine = lib.dlcp_engine_new(config, error, lib.DLCP_ERROR_BYTES)
+        if self._engine == ffi.NULL:
+            raise TransportError(f"rank {rank}: {ffi.string(error).decode()}")
+        for peer, (peer_address, peer_port) in sorted(peers.items()):
+            self.add_peer(peer, peer_address, peer_port)
+
+    @property
+    def port(self) -> int:
+        """The UDP port that is bound."""
+        return int(lib.dlcp_engine_port(self._open()))
+
+    def add_peer(self, rank: int, address: str, port: int) -> None:
+        """Learn where a rank is. TransportError when the address is none, or the rank is known."""
+        self._check(lib.dlcp_engine_add_peer(self._open(), rank, address.encode(), port))
+
+    def declare(self, tensor: int, elements: int, *, queue: int, droppable: bool, must_arrive: bool) -> None:
+        """See Endpoint. Bounds come from the settings; a tensor of fewer packets than
+        settings.must_arrive_below_packets must arrive whole, whatever `must_arrive` says."""
+        packets = -(-elements // lib.DLCP_PACKET_ELEMENTS)
+        shape = ffi.new("struct dlcp_tensor *")
+        shape.elements = elements
+        shape.bound_ppm = [
+            round(self._settings.loss_bound * 1_000_000),
+            round(self._settings.pull_loss_bound * 1_000_000),
+        ]
+        shape.queue = queue
+        shape.droppable = droppable
+        shape.must_arrive = must_arrive or packets < self._settings.must_arrive_below_packets
+        self._check(lib.dlcp_engine_declare(self._open(), tensor, shape))
+
+    def receive(self, peer: int, key: MessageKey, buffer: Floats) -> None:
+        """See Endpoint. ValueError unless the buffer is contiguous, writeable float32."""
+        if not buffer.flags.writeable:
+            raise ValueError(f"the buffer for tensor {key.tensor} is read-only")
+        pointer = self._pointer(key, buffer, "float *")
+        self._check(lib.dlcp_engine_receive(self._open(), peer, _native_key(key), pointer, buffer.size))
+        self._held[True, peer, key] = buffer
+
+    def send(self, peer: int, key: MessageKey, data: Floats) -> None:
+        """See Endpoint. ValueError unless the data are contiguous float32."""
+        pointer = self._pointer(key, data, "const float *")
+        self._check(lib.dlcp_engine_send(self._open(), peer, _native_key(key), pointer, data.size))
+        self._held[False, peer, key] = data
+
+    def wait(self, timeout_s: float) -> list[Completion]:
+        """See Endpoint. TransportError names the rank that is gone and what it owed."""
+        left_ns = round(max(timeout_s, 0.0) * NS)
+        while True:
+            slice_ns = min(left_ns, round(WAIT_SLICE_S * NS))
+            count = lib.dlcp_engine_wait(self._open(), slice_ns, self._events, COMPLETIONS_AT_ONCE)
+            left_ns -= slice_ns
+            if count < 0:
+                self._check(count)
+            if count or left_ns <= 0:
+                return [self._completion(self._events[i]) for i in range(count)]
+
+    def pending(self) -> str:
+        """What is under way, peer by peer, in words: for the error of whoever waited too long."""
+        text = ffi.new("char[]", 4096)
+        lib.dlcp_engine_describe(self._open(), text, 4096)
+        return str(ffi.string(text).decode())
+
+    def statistics(self) -> dict[str, Any]:
+        """Counters since the start (engine.h and protocol.h name them); "peers": rank → round-trip times, window."""
+        native = ffi.new("struct dlcp_engine_statistics *")
+        lib.dlcp_engine_statistics(self._open(), native)
+        found = _as_dict(native[0])
+        found.update(found.pop("protocol"))
+        found["peers"] = {}
+        one = ffi.new("struct dlcp_peer_statistics *")
+        for rank in range(lib.DLCP_MAX_RANKS):
+            if lib.dlcp_engine_peer_statistics(self._engine, rank, one) == 0:
+                found["peers"][rank] = _as_dict(one[0])
+        return found
+
+    def close(self) -> None:
+        """See Endpoint. Answers what peers still ask, then ends: takes about 0.1 s."""
+        engine, self._engine = self._engine, ffi.NULL
+        lib.dlcp_engine_close(engine)
+        self._held.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self) -> Any:
+        if self._engine == ffi.NULL:
+            raise TransportError(f"rank {self.rank}: this endpoint is closed")
+        return self._engine
+
+    def _check(self, code: int) -> None:
+        if code < 0:
+            raise TransportError(f"rank {self.rank}: {ffi.string(lib.dlcp_engine_error(self._engine)).decode()}")
+
+    def _pointer(self, key: MessageKey, array: Floats, kind: str) -> Any:
+        if array.dtype != np.float32 or array.ndim != 1 or not array.flags.c_contiguous:
+            what = f"{array.dtype} {array.shape}"
+            raise ValueError(f"tensor {key.tensor}: a 1-D contiguous float32 array is needed, not {what}")
+        return ffi.cast(kind, array.ctypes.data)
+
+    def _completion(self, native: Any) -> Completion:
+        key = MessageKey(native.key.iteration, native.key.tensor, Leg(native.key.leg))
+        received = bool(native.received)
+        self._held.pop((received, native.peer, key), None)
+        return Completion(
+            peer=native.peer,
+            key=key,
+            received=received,
+            bytes=native.bytes,
+            delivered_bytes=native.delivered_bytes,
+            lost_bytes=native.lost_bytes,
+            resent_bytes=native.resent_bytes,
+            probes=native.probes,
+            start_s=native.start_ns / NS,
+            end_s=native.end_ns / NS,
+        )
+
+
+def _native_key(key: MessageKey) -> Any:
+    native = ffi.new("struct dlcp_key *")
+    native.iteration = key.iteration
+    native.tensor = key.tensor
+    native.leg = key.leg
+    return native
+
+
+def _as_dict(struct: Any) -> dict[str, Any]:
+    """A native struct's fields; nested structs as nested dicts."""
+    found: dict[str, Any] = {}
+    for name, field in ffi.typeof(struct).fields:
+        value = getattr(struct, name)
+        found[name] = _as_dict(value) if field.type.kind == "struct" else value
+    return found

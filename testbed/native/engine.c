@@ -1,0 +1,377 @@
+/* The engine: its thread, its timer, the doors for the caller's thread. The socket itself is in datagrams.c. */
+#define _GNU_SOURCE
+#include "engine.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "datagrams.h"
+
+#define NEVER UINT64_MAX
+#define SECOND UINT64_C(1000000000)
+#define DEFAULT_LINGER_NS UINT64_C(100000000)
+#define RETRY_NS UINT64_C(200000) /* after ENOBUFS */
+enum { LONGEST_LINGER = 10, BURSTS_AT_ONCE = 64 };
+
+struct dlcp_engine {
+	struct dlcp_protocol *protocol;
+	struct datagrams datagrams;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t completed;
+	bool closing, watches_room;
+	int epoll, timer, event;
+	uint64_t timer_ns; /* what the timer is set to */
+	uint64_t linger_ns;
+	char error[DLCP_ERROR_BYTES];
+	struct dlcp_engine_statistics statistics;
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec;
+}
+
+static void wake(const struct dlcp_engine *engine)
+{
+	uint64_t one = 1;
+
+	while (write(engine->event, &one, sizeof one) < 0 && errno == EINTR)
+		;
+}
+
+static int watch(int epoll, int operation, int file, uint32_t events)
+{
+	struct epoll_event event = { .events = events, .data.fd = file };
+
+	return epoll_ctl(epoll, operation, file, &event);
+}
+
+/* Room in the socket wakes the thread only while it waits for room: it would do so after every packet. */
+static void watch_room(struct dlcp_engine *engine, bool wanted)
+{
+	if (wanted == engine->watches_room)
+		return;
+	engine->watches_room = wanted;
+	watch(engine->epoll, EPOLL_CTL_MOD, engine->datagrams.socket,
+	      EPOLLIN | EPOLLET | (wanted ? (uint32_t)EPOLLOUT : 0));
+}
+
+/* Everything that may leave, up to a bound, so that packets are read in between. Returns when to come back. */
+static uint64_t transmit(struct dlcp_engine *engine)
+{
+	struct datagrams *datagrams = &engine->datagrams;
+
+	for (int i = 0; i < BURSTS_AT_ONCE; i++) {
+		enum datagrams_sent sent;
+
+		if (!datagrams->pending &&
+		    !dlcp_protocol_poll_transmit(engine->protocol, now_ns(), &datagrams->burst))
+			return dlcp_protocol_next_timer(engine->protocol, now_ns());
+		sent = datagrams_send(datagrams, &engine->statistics);
+		watch_room(engine, sent == DATAGRAMS_BLOCKED);
+		if (sent == DATAGRAMS_BLOCKED)
+			return NEVER;
+		if (sent == DATAGRAMS_NO_BUFFER)
+			return now_ns() + RETRY_NS;
+	}
+	return 0;
+}
+
+/* Set the timer; 1 if it lies ahead, 0 if its time has come already. */
+static bool arm(struct dlcp_engine *engine, uint64_t at_ns)
+{
+	struct itimerspec at = { 0 };
+
+	if (at_ns != NEVER && at_ns <= now_ns())
+		return false;
+	if (at_ns == engine->timer_ns)
+		return true;
+	engine->timer_ns = at_ns;
+	if (at_ns != NEVER) {
+		at.it_value.tv_sec = (time_t)(at_ns / SECOND);
+		at.it_value.tv_nsec = (long)(at_ns % SECOND);
+	}
+	timerfd_settime(engine->timer, TFD_TIMER_ABSTIME, &at, NULL);
+	return true;
+}
+
+static void note_lateness(struct dlcp_engine *engine)
+{
+	uint64_t now = now_ns(), late = now > engine->timer_ns ? now - engine->timer_ns : 0;
+
+	engine->statistics.timer_wakeups++;
+	engine->statistics.timer_late_sum_ns += late;
+	if (late > engine->statistics.timer_late_max_ns)
+		engine->statistics.timer_late_max_ns = late;
+	engine->timer_ns = NEVER; /* it has fired */
+}
+
+/* Sleep until a packet, the timer, a caller, or room in the socket. */
+static void sleep_until_something(struct dlcp_engine *engine)
+{
+	struct epoll_event events[4];
+	int count = epoll_wait(engine->epoll, events, 4, -1);
+
+	pthread_mutex_lock(&engine->lock);
+	engine->statistics.wakeups++;
+	for (int i = 0; i < count; i++)
+		if (events[i].data.fd == engine->timer)
+			note_lateness(engine);
+	pthread_mutex_unlock(&engine->lock);
+}
+
+/* Closing: until when peers may still need an answer. Moves on while they ask. */
+struct farewell {
+	uint64_t until_ns, longest_ns, answers;
+};
+
+static bool may_leave(struct dlcp_engine *engine, struct farewell *farewell)
+{
+	struct dlcp_statistics statistics;
+	uint64_t now = now_ns();
+
+	if (!engine->closing)
+		return false;
+	dlcp_protocol_statistics(engine->protocol, &statistics);
+	if (!farewell->longest_ns)
+		farewell->longest_ns = now + LONGEST_LINGER * engine->linger_ns;
+	if (!farewell->until_ns || farewell->answers != statistics.stops_sent + statistics.nacks_sent ||
+	    (dlcp_protocol_sending(engine->protocol) && dlcp_protocol_gone(engine->protocol) < 0)) {
+		farewell->answers = statistics.stops_sent + statistics.nacks_sent;
+		farewell->until_ns = now + engine->linger_ns;
+	}
+	return now >= farewell->until_ns || now >= farewell->longest_ns;
+}
+
+static void *run(void *argument)
+{
+	struct dlcp_engine *engine = argument;
+	struct farewell farewell = { 0 };
+
+	prctl(PR_SET_NAME, "dlcp-engine");
+	prctl(PR_SET_TIMERSLACK, 1); /* the default adds 50 us and more to every pacing timer */
+	for (;;) {
+		int received = datagrams_receive(&engine->datagrams);
+		uint64_t at;
+
+		pthread_mutex_lock(&engine->lock);
+		engine->statistics.receive_calls++;
+		datagrams_input(&engine->datagrams, engine->protocol, received, now_ns(), &engine->statistics);
+		at = transmit(engine);
+		if (dlcp_protocol_has_completion(engine->protocol) || dlcp_protocol_gone(engine->protocol) >= 0)
+			pthread_cond_broadcast(&engine->completed);
+		if (may_leave(engine, &farewell)) {
+			pthread_mutex_unlock(&engine->lock);
+			return NULL;
+		}
+		if (engine->closing && farewell.until_ns < at)
+			at = farewell.until_ns;
+		bool idle = received < DATAGRAMS_BATCH && arm(engine, at);
+		pthread_mutex_unlock(&engine->lock);
+		if (idle)
+			sleep_until_something(engine);
+	}
+}
+
+static bool open_files(struct dlcp_engine *engine, const struct dlcp_engine_config *config, char *error, size_t bytes)
+{
+	if (!datagrams_open(&engine->datagrams, config, &engine->statistics, error, bytes))
+		return false;
+	engine->epoll = epoll_create1(EPOLL_CLOEXEC);
+	engine->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	engine->event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	/* edges: the counters of timer and event are never read, the socket is always read until it is empty */
+	if (engine->epoll < 0 || engine->timer < 0 || engine->event < 0 ||
+	    watch(engine->epoll, EPOLL_CTL_ADD, engine->timer, EPOLLIN | EPOLLET) < 0 ||
+	    watch(engine->epoll, EPOLL_CTL_ADD, engine->event, EPOLLIN | EPOLLET) < 0 ||
+	    watch(engine->epoll, EPOLL_CTL_ADD, engine->datagrams.socket, EPOLLIN | EPOLLET) < 0) {
+		snprintf(error, bytes, "epoll, timerfd or eventfd: %m");
+		return false;
+	}
+	return true;
+}
+
+static void free_engine(struct dlcp_engine *engine)
+{
+	int files[] = { engine->epoll, engine->timer, engine->event };
+
+	for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+		if (files[i] >= 0)
+			close(files[i]);
+	datagrams_close(&engine->datagrams);
+	dlcp_protocol_free(engine->protocol);
+	pthread_cond_destroy(&engine->completed);
+	pthread_mutex_destroy(&engine->lock);
+	free(engine);
+}
+
+struct dlcp_engine *dlcp_engine_new(const struct dlcp_engine_config *config, char *error, size_t error_bytes)
+{
+	struct dlcp_engine *engine = calloc(1, sizeof *engine);
+	pthread_condattr_t attributes;
+
+	if (!engine) {
+		snprintf(error, error_bytes, "no memory");
+		return NULL;
+	}
+	engine->epoll = engine->timer = engine->event = engine->datagrams.socket = -1;
+	engine->timer_ns = NEVER;
+	engine->linger_ns = config->linger_ns ? config->linger_ns : DEFAULT_LINGER_NS;
+	pthread_mutex_init(&engine->lock, NULL);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&engine->completed, &attributes);
+	pthread_condattr_destroy(&attributes);
+	engine->protocol = dlcp_protocol_new(&config->protocol, error, error_bytes);
+	if (!engine->protocol || !open_files(engine, config, error, error_bytes)) {
+		free_engine(engine);
+		return NULL;
+	}
+	errno = pthread_create(&engine->thread, NULL, run, engine);
+	if (errno) {
+		snprintf(error, error_bytes, "thread: %m");
+		free_engine(engine);
+		return NULL;
+	}
+	return engine;
+}
+
+int dlcp_engine_port(const struct dlcp_engine *engine)
+{
+	return engine->datagrams.port;
+}
+
+/* Copy the protocol's sentence out while the lock is held; pass its code on. */
+static int told(struct dlcp_engine *engine, int code)
+{
+	if (code < 0)
+		snprintf(engine->error, sizeof engine->error, "%s", dlcp_protocol_error(engine->protocol));
+	return code;
+}
+
+int dlcp_engine_add_peer(struct dlcp_engine *engine, uint16_t rank, const char *address, uint16_t port)
+{
+	int code;
+
+	pthread_mutex_lock(&engine->lock);
+	if (rank < DLCP_MAX_RANKS && datagrams_add_peer(&engine->datagrams, rank, address, port)) {
+		code = told(engine, dlcp_protocol_add_peer(engine->protocol, rank, now_ns()));
+	} else {
+		snprintf(engine->error, sizeof engine->error, "rank %u: \"%s\" is not an IPv4 address", rank, address);
+		code = DLCP_ERROR_ARGUMENT;
+	}
+	pthread_mutex_unlock(&engine->lock);
+	return code;
+}
+
+int dlcp_engine_declare(struct dlcp_engine *engine, uint16_t tensor, const struct dlcp_tensor *shape)
+{
+	int code;
+
+	pthread_mutex_lock(&engine->lock);
+	code = told(engine, dlcp_protocol_declare(engine->protocol, tensor, shape));
+	pthread_mutex_unlock(&engine->lock);
+	return code;
+}
+
+int dlcp_engine_receive(struct dlcp_engine *engine, uint16_t peer, const struct dlcp_key *key, float *buffer,
+			uint32_t elements)
+{
+	int code;
+
+	pthread_mutex_lock(&engine->lock);
+	code = told(engine, dlcp_protocol_receive(engine->protocol, peer, key, buffer, elements, now_ns()));
+	pthread_mutex_unlock(&engine->lock);
+	wake(engine); /* its silence timer begins */
+	return code;
+}
+
+int dlcp_engine_send(struct dlcp_engine *engine, uint16_t peer, const struct dlcp_key *key, const float *data,
+		     uint32_t elements)
+{
+	int code;
+
+	pthread_mutex_lock(&engine->lock);
+	code = told(engine, dlcp_protocol_send(engine->protocol, peer, key, data, elements, now_ns()));
+	pthread_mutex_unlock(&engine->lock);
+	wake(engine);
+	return code;
+}
+
+int dlcp_engine_wait(struct dlcp_engine *engine, uint64_t timeout_ns, struct dlcp_completion *completions, int most)
+{
+	uint64_t until_ns = now_ns() + (timeout_ns < 3600 * SECOND ? timeout_ns : 3600 * SECOND);
+	struct timespec until = { .tv_sec = (time_t)(until_ns / SECOND), .tv_nsec = (long)(until_ns % SECOND) };
+	int count = 0;
+
+	pthread_mutex_lock(&engine->lock);
+	while (!dlcp_protocol_has_completion(engine->protocol) && dlcp_protocol_gone(engine->protocol) < 0)
+		if (pthread_cond_timedwait(&engine->completed, &engine->lock, &until) == ETIMEDOUT)
+			break;
+	while (count < most && dlcp_protocol_poll_completion(engine->protocol, &completions[count]))
+		count++;
+	if (!count && dlcp_protocol_gone(engine->protocol) >= 0)
+		count = told(engine, DLCP_ERROR_PEER_GONE);
+	pthread_mutex_unlock(&engine->lock);
+	return count;
+}
+
+void dlcp_engine_describe(struct dlcp_engine *engine, char *text, size_t text_bytes)
+{
+	pthread_mutex_lock(&engine->lock);
+	dlcp_protocol_describe(engine->protocol, now_ns(), text, text_bytes);
+	pthread_mutex_unlock(&engine->lock);
+}
+
+void dlcp_engine_statistics(struct dlcp_engine *engine, struct dlcp_engine_statistics *statistics)
+{
+	struct timespec cpu = { 0 };
+	clockid_t clock;
+
+	pthread_mutex_lock(&engine->lock);
+	*statistics = engine->statistics;
+	dlcp_protocol_statistics(engine->protocol, &statistics->protocol);
+	pthread_mutex_unlock(&engine->lock);
+	if (pthread_getcpuclockid(engine->thread, &clock) == 0 && clock_gettime(clock, &cpu) == 0)
+		statistics->cpu_ns = (uint64_t)cpu.tv_sec * SECOND + (uint64_t)cpu.tv_nsec;
+}
+
+int dlcp_engine_peer_statistics(struct dlcp_engine *engine, uint16_t rank, struct dlcp_peer_statistics *statistics)
+{
+	int code;
+
+	pthread_mutex_lock(&engine->lock);
+	code = dlcp_protocol_peer_statistics(engine->protocol, rank, statistics);
+	pthread_mutex_unlock(&engine->lock);
+	return code;
+}
+
+const char *dlcp_engine_error(struct dlcp_engine *engine)
+{
+	return engine->error;
+}
+
+void dlcp_engine_close(struct dlcp_engine *engine)
+{
+	if (!engine)
+		return;
+	pthread_mutex_lock(&engine->lock);
+	engine->closing = true;
+	pthread_mutex_unlock(&engine->lock);
+	wake(engine);
+	pthread_join(engine->thread, NULL);
+	free_engine(engine);
+}

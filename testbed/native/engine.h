@@ -1,0 +1,62 @@
+/* The protocol with real sockets: one thread per process that never spins and never needs the caller's thread.
+ *
+ * Functions that return int give 0 (or a count) or a negative enum dlcp_error; dlcp_engine_error() has the sentence.
+ * One thread drives an engine; its own thread does the rest.
+ */
+#ifndef DLCP_ENGINE_H
+#define DLCP_ENGINE_H
+
+#include "protocol.h"
+
+/* cffi: begin */
+struct dlcp_engine_config {
+	struct dlcp_config protocol;
+	char address[16];         /* IPv4 to bind, dotted */
+	uint16_t port;            /* 0 = any */
+	uint32_t receive_bytes;   /* wanted receive buffer; 0 = 8 MB */
+	uint64_t linger_ns;       /* close answers peers until they are quiet for so long; 0 = 100 ms */
+	uint8_t segmentation_off; /* 1: never use UDP_SEGMENT */
+};
+
+struct dlcp_engine_statistics {
+	struct dlcp_statistics protocol;
+	uint64_t socket_overflow;      /* datagrams that found this socket's buffer full */
+	uint64_t receive_buffer_bytes; /* effective, as the kernel counts it */
+	uint64_t bursts, segmented_bursts;
+	int32_t segmentation_errno;    /* why UDP_SEGMENT is not used; 0 = it is */
+	uint64_t blocked, no_buffer, send_errors;
+	int32_t last_send_errno;
+	uint64_t strange_address, truncated, receive_errors;
+	uint64_t receive_calls, wakeups;
+	uint64_t timer_wakeups, timer_late_sum_ns, timer_late_max_ns; /* how late this thread ran */
+	uint64_t cpu_ns;               /* of the engine's thread */
+};
+
+struct dlcp_engine;
+
+struct dlcp_engine *dlcp_engine_new(const struct dlcp_engine_config *config, char *error, size_t error_bytes);
+int dlcp_engine_port(const struct dlcp_engine *engine);
+int dlcp_engine_add_peer(struct dlcp_engine *engine, uint16_t rank, const char *address, uint16_t port);
+int dlcp_engine_declare(struct dlcp_engine *engine, uint16_t tensor, const struct dlcp_tensor *shape);
+int dlcp_engine_receive(struct dlcp_engine *engine, uint16_t peer, const struct dlcp_key *key, float *buffer,
+			uint32_t elements);
+int dlcp_engine_send(struct dlcp_engine *engine, uint16_t peer, const struct dlcp_key *key, const float *data,
+		     uint32_t elements);
+
+/* Up to `most` completions; waits for at least one, up to timeout_ns. Returns their number, 0 when time ran out, or
+ * DLCP_ERROR_PEER_GONE once every completion was handed out. */
+int dlcp_engine_wait(struct dlcp_engine *engine, uint64_t timeout_ns, struct dlcp_completion *completions, int most);
+
+/* What is under way, in words; see dlcp_protocol_describe. */
+void dlcp_engine_describe(struct dlcp_engine *engine, char *text, size_t text_bytes);
+void dlcp_engine_statistics(struct dlcp_engine *engine, struct dlcp_engine_statistics *statistics);
+int dlcp_engine_peer_statistics(struct dlcp_engine *engine, uint16_t rank, struct dlcp_peer_statistics *statistics);
+
+/* The last error's sentence; valid until the next call that fails. */
+const char *dlcp_engine_error(struct dlcp_engine *engine);
+
+/* Stop the thread after answering what peers still ask, free everything. NULL is fine. */
+void dlcp_engine_close(struct dlcp_engine *engine);
+/* cffi: end */
+
+#endif

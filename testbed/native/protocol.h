@@ -1,0 +1,175 @@
+/* DLCP's sender, receiver and per-peer congestion state as one state machine without socket, clock or thread.
+ *
+ * Packets go in with the time at which they came; packets, a timer and completions come out. The engine drives it with
+ * sockets, the simulator and the tests in virtual time. Not thread-safe: one caller at a time. Nothing is allocated
+ * while packets move; memory is taken when a message is larger than any before it. PROTOCOL.md says the rules.
+ *
+ * Times are nanoseconds of any clock that does not run backwards. Functions that return int give 0 or a negative
+ * enum dlcp_error; dlcp_protocol_error() has the sentence.
+ */
+#ifndef DLCP_PROTOCOL_H
+#define DLCP_PROTOCOL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "wire.h"
+
+/* cffi: begin */
+enum {
+	DLCP_MAX_RANKS = 1024,
+	DLCP_MAX_TENSORS = 65536,
+	DLCP_BURST_PACKETS = 8,  /* one GSO super-packet: bounded so that it does not fill a shallow port by itself */
+	DLCP_CONTROL_BYTES = 1472,
+	DLCP_ERROR_BYTES = 512,
+};
+
+enum dlcp_error {
+	DLCP_OK = 0,
+	DLCP_ERROR_ARGUMENT = -1,
+	DLCP_ERROR_MEMORY = -2,
+	DLCP_ERROR_DUPLICATE = -3,
+	DLCP_ERROR_PEER_GONE = -4,
+};
+
+enum dlcp_selective_drop {
+	DLCP_DROP_OFF = 0,  /* one class for all */
+	DLCP_DROP_WRED = 1, /* drop precedence 0 reliable, 1 protected, 2 droppable */
+	DLCP_DROP_ECT = 2,  /* precedence 0; droppable = Not-ECT, all else = ECT(0) */
+};
+
+struct dlcp_config {
+	uint32_t cookie;        /* of the job; packets with another one are dropped */
+	uint16_t rank;
+	uint8_t selective_drop; /* enum dlcp_selective_drop */
+	uint8_t eager_stop;     /* 1: a message ends as soon as its bound is met; 0: after the sender's first pass */
+	double link_bps;        /* of this host's link: the pace of everything together */
+	char congestion_control[16];
+	uint64_t t_low_ns;      /* 0 = derived */
+	uint64_t t_high_ns;     /* 0 = derived */
+	double fixed_window;    /* packets; 0 = 32 */
+	uint64_t timer_floor_ns;    /* least time before a DONE is repeated; 0 = 4 ms */
+	uint64_t ack_delay_ns;      /* a receiver holds an acknowledgement back at most so long; 0 = 500 us */
+	uint64_t silence_ns;        /* a peer that owes something and was not heard for so long is gone; 0 = 10 s */
+	uint64_t first_contact_ns;  /* the same before its first packet; 0 = 60 s */
+};
+
+/* A tensor as every rank declares it. Bounds: parts per million of the bytes that need not arrive. */
+struct dlcp_tensor {
+	uint32_t elements;
+	uint32_t bound_ppm[2]; /* by leg */
+	uint8_t queue;         /* 0-6 */
+	uint8_t droppable;     /* small-gradient packets of the push leg may be tagged as droppable */
+	uint8_t must_arrive;   /* bound 0 on every leg */
+};
+
+struct dlcp_key {
+	uint32_t iteration;
+	uint16_t tensor;
+	uint16_t step;
+	uint8_t leg;
+};
+
+/* A message that is over at this end; fields as in dlcp.transport.endpoint.Completion. */
+struct dlcp_completion {
+	struct dlcp_key key;
+	uint16_t peer;
+	uint8_t received;
+	uint64_t bytes, delivered_bytes, lost_bytes, resent_bytes;
+	uint32_t probes;
+	uint64_t start_ns, end_ns;
+};
+
+/* Packets of one class to one peer, all of equal size but for the last, which may be shorter. A packet is its head
+ * and then payload_bytes[i] at payload[i] (control packets: head only). Valid until the next call. */
+struct dlcp_burst {
+	uint16_t peer;
+	uint8_t tos;
+	uint32_t packets;
+	uint32_t head_bytes;
+	const uint8_t *head[8];
+	const uint8_t *payload[8];
+	uint32_t payload_bytes[8];
+};
+
+struct dlcp_statistics {
+	uint64_t packets_sent, bytes_sent;         /* UDP payload, everything */
+	uint64_t data_packets_sent, data_bytes_sent; /* gradients alone, resent included */
+	uint64_t packets_resent, bytes_resent;
+	uint64_t packets_droppable;                /* sent with the droppable tag */
+	uint64_t packets_received, bytes_received;
+	uint64_t data_packets_received, data_bytes_received;
+	uint64_t packets_duplicate;                /* data that had arrived before */
+	uint64_t packets_late;                     /* data of a message that is over */
+	uint64_t packets_unregistered;             /* data of a message that nobody waits for yet */
+	uint64_t packets_stranger;                 /* wrong cookie, unknown rank */
+	uint64_t packets_malformed;
+	uint64_t packets_ce;
+	uint64_t losses_detected, losses_spurious;
+	uint64_t acks_sent, acks_received, dones_sent, nacks_sent, stops_sent, probes_sent, pings_sent;
+	uint64_t control_dropped;                  /* control intents that found their ring full; their timers repeat them */
+	uint64_t messages_sent, messages_received;
+	uint64_t lost_bytes;                       /* of finished received messages */
+	uint64_t overflow_reported;                /* datagrams that peers' sockets dropped, as peers told */
+};
+
+struct dlcp_peer_statistics {
+	uint16_t rank;
+	uint8_t gone;
+	uint64_t min_rtt_ns, srtt_ns, rttvar_ns;
+	double window;
+	uint32_t in_flight;
+	uint64_t sent, lost;
+};
+
+struct dlcp_protocol;
+
+struct dlcp_protocol *dlcp_protocol_new(const struct dlcp_config *config, char *error, size_t error_bytes);
+void dlcp_protocol_free(struct dlcp_protocol *protocol);
+const char *dlcp_protocol_error(const struct dlcp_protocol *protocol);
+
+/* Agree a tensor; again with the same values is fine, with others is an error. */
+int dlcp_protocol_declare(struct dlcp_protocol *protocol, uint16_t tensor, const struct dlcp_tensor *shape);
+int dlcp_protocol_add_peer(struct dlcp_protocol *protocol, uint16_t rank, uint64_t now_ns);
+
+/* Expect a message from a peer. The buffer (the tensor's elements) is zeroed here and belongs to the protocol until
+ * the completion; what never arrives stays zero. */
+int dlcp_protocol_receive(struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key, float *buffer,
+			  uint32_t elements, uint64_t now_ns);
+
+/* Hand a message over; the data must not change until the completion. */
+int dlcp_protocol_send(struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key, const float *data,
+		       uint32_t elements, uint64_t now_ns);
+
+/* One datagram. received_ns: when it came (not after now_ns). overflow: datagrams that the socket dropped so far. */
+void dlcp_protocol_input(struct dlcp_protocol *protocol, const uint8_t *bytes, size_t size, uint8_t tos,
+			 uint64_t received_ns, uint64_t now_ns, uint32_t overflow);
+
+/* The next packets that may leave at now_ns: 1 and a burst, or 0. Call until 0. */
+int dlcp_protocol_poll_transmit(struct dlcp_protocol *protocol, uint64_t now_ns, struct dlcp_burst *burst);
+
+/* When poll_transmit must be called next if nothing else happens; UINT64_MAX = never. */
+uint64_t dlcp_protocol_next_timer(struct dlcp_protocol *protocol, uint64_t now_ns);
+
+/* 1 if a completion waits to be polled. */
+int dlcp_protocol_has_completion(const struct dlcp_protocol *protocol);
+
+/* 1 and a completion, or 0. */
+int dlcp_protocol_poll_completion(struct dlcp_protocol *protocol, struct dlcp_completion *completion);
+
+/* The rank of a peer that is gone, or -1; dlcp_protocol_error() then says what it still owed. */
+int dlcp_protocol_gone(struct dlcp_protocol *protocol);
+
+/* What is under way, in words: the oldest message that is missing something. Empty when there is none. */
+void dlcp_protocol_describe(struct dlcp_protocol *protocol, uint64_t now_ns, char *text, size_t text_bytes);
+
+/* Messages under way at this end: sent and not yet stopped, expected and not yet complete. */
+uint32_t dlcp_protocol_sending(const struct dlcp_protocol *protocol);
+uint32_t dlcp_protocol_receiving(const struct dlcp_protocol *protocol);
+
+void dlcp_protocol_statistics(const struct dlcp_protocol *protocol, struct dlcp_statistics *statistics);
+int dlcp_protocol_peer_statistics(const struct dlcp_protocol *protocol, uint16_t rank,
+				  struct dlcp_peer_statistics *statistics);
+/* cffi: end */
+
+#endif

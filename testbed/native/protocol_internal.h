@@ -1,0 +1,273 @@
+/* The state behind protocol.h, shared by protocol.c (doors), sender.c, recovery.c and receiver.c. */
+#ifndef DLCP_PROTOCOL_INTERNAL_H
+#define DLCP_PROTOCOL_INTERNAL_H
+
+#include <stdbool.h>
+
+#include "codepoint.h"
+#include "congestion.h"
+#include "protocol.h"
+
+#define NEVER UINT64_MAX
+#define MICROSECOND UINT64_C(1000)
+#define MILLISECOND UINT64_C(1000000)
+#define SECOND UINT64_C(1000000000)
+
+enum {
+	RECORDS = 4096,        /* transmissions remembered per peer; a power of two */
+	BUCKETS = 1024,        /* of each message table; a power of two */
+	CONTROL_RING = 4096,   /* control packets waiting to leave; a power of two */
+	ACK_EVERY = 8,         /* packets, when the sender does not ask */
+	REORDER_PACKETS = 3,   /* RFC 9002, kPacketThreshold */
+	BACKOFF_LIMIT = 5,     /* timers double at most so often */
+};
+
+/* Sending order and switch treatment of a packet. */
+enum packet_class { CLASS_RELIABLE = 0, CLASS_PROTECTED = 1, CLASS_DROPPABLE = 2, CLASSES = 3 };
+
+enum packet_state { UNSENT = 0, IN_FLIGHT = 1, ARRIVED = 2, LOST = 3 };
+
+struct tensor {
+	struct dlcp_tensor shape;
+	bool declared;
+	float threshold; /* running median of the packets' mean |g| */
+};
+
+/* A completion on its way to the caller. */
+struct finished {
+	struct dlcp_completion completion;
+	struct finished *next;
+};
+
+/* A message that this end sends. Lives in its peer's list and in the table; recycled through a free list. */
+struct outgoing {
+	struct outgoing *hash_next, *prev, *next; /* prev, next: the (peer, queue) list of those with packets to send */
+	struct outgoing *waiting_prev, *waiting_next; /* the peer's list of those that are not over */
+	struct finished *finished; /* where its completion will be written */
+	uint64_t id;    /* rises with every message: age and identity */
+	uint16_t peer;
+	struct dlcp_key key;
+	const float *data;
+	uint32_t elements, packets, capacity;
+	uint8_t *state;      /* enum packet_state by packet */
+	uint8_t *class;      /* enum packet_class by packet */
+	uint8_t *magnitude;  /* code by packet */
+	uint32_t *latest;    /* sequence of the latest transmission, by packet */
+	uint32_t *order;     /* packets in sending order */
+	uint32_t cursor;        /* in order: first pass */
+	uint32_t resend_cursor; /* in order: nothing lost before it */
+	uint32_t in_flight, arrived, lost;
+	uint64_t lost_bytes, allowed_bytes;
+	uint32_t round;         /* rounds of probing that were started */
+	uint32_t nack_round;    /* the round whose NACKs are taken; */
+	uint32_t nack_history;  /* others up to this one tell of a past that retransmissions have mended */
+	uint64_t done_at_ns;    /* when DONE is due; NEVER while packets are under way */
+	uint32_t done_tries;
+	bool listed;
+	uint64_t resent_bytes, start_ns;
+	uint32_t probes;
+};
+
+/* A message that this end expects. */
+struct incoming {
+	struct incoming *hash_next, *prev, *next; /* prev, next: the peer's list, oldest first */
+	uint16_t peer;
+	struct dlcp_key key;
+	float *buffer;
+	uint32_t elements, packets, capacity;
+	uint64_t *bitmap;
+	uint32_t arrived;
+	uint64_t delivered_bytes, needed_bytes;
+	uint64_t start_ns;
+	struct finished *finished;
+	bool pass_over;
+};
+
+/* One transmission. */
+struct record {
+	uint64_t sent_ns;
+	uint64_t message; /* id; 0 = a probe */
+	struct outgoing *outgoing;
+	uint32_t packet;
+	uint32_t ordinal; /* counts transmissions of its queue */
+	uint8_t queue, class, state;
+};
+
+/* Per peer and queue: what a later acknowledgement proves about earlier packets of the same queue. */
+struct lane {
+	struct outgoing *head, *tail;
+	uint32_t ordinal, newest_ordinal;
+	uint64_t newest_sent_ns; /* of the latest-sent packet that was acknowledged */
+	uint64_t progress_ns;    /* last transmission or acknowledgement */
+	uint32_t in_flight;
+	uint32_t probes;         /* since the last acknowledgement */
+	bool probe_due, any_acked;
+};
+
+struct peer {
+	uint16_t rank;
+	bool heard, gone;
+	/* sending */
+	struct record *records;
+	uint32_t next_sequence, oldest; /* oldest: no record before it is in flight */
+	uint32_t in_flight;
+	struct lane lanes[DLCP_QUEUES];
+	uint32_t active; /* bit q: lane q has packets to send */
+	struct outgoing *waiting_head, *waiting_tail;
+	const struct dlcp_congestion *congestion;
+	uint64_t congestion_state[DLCP_CONGESTION_STATE_BYTES / 8];
+	uint64_t min_rtt_ns, old_min_rtt_ns, min_rtt_since_ns; /* two half windows */
+	uint64_t srtt_ns, rttvar_ns, reorder_ns;
+	uint64_t next_send_ns, idle_since_ns, loss_check_ns;
+	uint64_t done_hint_ns; /* no waiting message's done_at_ns is earlier */
+	uint32_t since_ack_request;
+	bool window_limited;
+	uint32_t reported_ce, reported_overflow;
+	uint64_t transmissions; /* that took a sequence number, probes too */
+	uint64_t sent, lost;    /* data packets */
+	/* receiving */
+	uint32_t largest;
+	uint8_t seen[DLCP_ACK_BITMAP_BYTES];
+	uint32_t largest_sent_us;
+	uint64_t largest_received_ns;
+	uint32_t received, ce, unacknowledged;
+	uint64_t ack_at_ns;
+	bool any_sequence;
+	uint64_t *finished; /* by tensor * legs + leg: (iteration << 16 | step) + 1 of the newest message that is over */
+	uint32_t finished_tensors;
+	struct incoming *expected_head, *expected_tail;
+	/* life */
+	uint64_t heard_ns, owed_since_ns, ping_ns;
+};
+
+enum control_kind { CONTROL_DONE, CONTROL_NACK, CONTROL_WAIT, CONTROL_STOP, CONTROL_PING };
+
+struct control {
+	struct dlcp_key key;
+	uint16_t peer;
+	uint8_t kind;
+	uint32_t first, round;
+	uint64_t delivered_bytes;
+};
+
+
+struct dlcp_protocol {
+	struct dlcp_config config;
+	double packet_ns; /* one full packet on this host's link */
+	struct tensor *tensors;
+	struct peer *peers[DLCP_MAX_RANKS];
+	uint16_t ranks[DLCP_MAX_RANKS];
+	uint32_t peer_count, tensor_count; /* tensor_count: largest declared + 1 */
+	struct outgoing *outgoing[BUCKETS], *free_outgoing;
+	struct incoming *incoming[BUCKETS], *free_incoming;
+	struct finished *finished_head, *finished_tail, *free_finished;
+	uint32_t sending, receiving;
+	uint64_t next_message;
+	uint32_t lane_members[DLCP_QUEUES]; /* listed messages of all peers */
+	struct control control[CONTROL_RING];
+	uint32_t control_head, control_tail;
+	uint64_t timers_ran_ns;
+	double nic_ns;           /* when the link is free for the next packet */
+	uint32_t overflow;
+	int gone_rank;
+	float *scratch;          /* packet means, twice the largest tensor's packets */
+	uint32_t scratch_packets;
+	uint8_t heads[DLCP_BURST_PACKETS][DLCP_CONTROL_BYTES];
+	struct dlcp_statistics statistics;
+	char error[DLCP_ERROR_BYTES];
+};
+
+/* protocol.c */
+int dlcp_fail(struct dlcp_protocol *protocol, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+struct finished *dlcp_take_completion(struct dlcp_protocol *protocol);
+void dlcp_complete(struct dlcp_protocol *protocol, struct finished *finished);
+void dlcp_control_push(struct dlcp_protocol *protocol, const struct control *control);
+
+static inline bool dlcp_same_key(const struct dlcp_key *a, const struct dlcp_key *b)
+{
+	return a->iteration == b->iteration && a->tensor == b->tensor && a->step == b->step && a->leg == b->leg;
+}
+
+static inline uint32_t dlcp_bucket(uint16_t peer, const struct dlcp_key *key)
+{
+	uint32_t hash = key->iteration * 2654435761u ^ (uint32_t)key->tensor * 40503u ^ (uint32_t)peer * 2246822519u ^
+			(uint32_t)key->step * 3266489917u ^ key->leg;
+
+	return (hash ^ hash >> 15) & (BUCKETS - 1);
+}
+
+static inline struct dlcp_key dlcp_header_key(const struct dlcp_header *header)
+{
+	return (struct dlcp_key){
+		.iteration = header->iteration,
+		.tensor = header->tensor,
+		.step = header->step,
+		.leg = header->leg,
+	};
+}
+
+static inline uint32_t dlcp_packets_of(uint32_t elements)
+{
+	return (uint32_t)(((uint64_t)elements + DLCP_PACKET_ELEMENTS - 1) / DLCP_PACKET_ELEMENTS);
+}
+
+/* Elements of one packet of a message: all but the last are full. */
+static inline uint32_t dlcp_packet_elements(uint32_t elements, uint32_t packet)
+{
+	uint32_t rest = elements - packet * DLCP_PACKET_ELEMENTS;
+
+	return rest < DLCP_PACKET_ELEMENTS ? rest : DLCP_PACKET_ELEMENTS;
+}
+
+/* Bytes of a tensor that need not arrive on a leg. */
+static inline uint64_t dlcp_allowed_bytes(const struct dlcp_tensor *shape, uint8_t leg)
+{
+	return shape->must_arrive ? 0 : (uint64_t)shape->elements * 4 * shape->bound_ppm[leg] / 1000000;
+}
+
+/* tagging.c */
+void dlcp_classify(struct dlcp_protocol *protocol, struct outgoing *message, struct tensor *tensor);
+uint8_t dlcp_magnitude_code(float mean);
+uint8_t dlcp_class_tos(const struct dlcp_protocol *protocol, uint8_t queue, uint8_t class);
+
+/* sender.c */
+void dlcp_set_state(struct dlcp_protocol *protocol, struct outgoing *message, uint32_t packet, uint8_t state);
+void dlcp_outgoing_changed(struct dlcp_protocol *protocol, struct outgoing *message, uint64_t now_ns);
+void dlcp_run_done_timers(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns);
+void dlcp_fill_header(const struct dlcp_protocol *protocol, uint8_t type, const struct dlcp_key *key, uint64_t now_ns,
+		      struct dlcp_header *header);
+void dlcp_charge_link(struct dlcp_protocol *protocol, uint32_t bytes, uint64_t now_ns);
+struct outgoing *dlcp_outgoing_find(const struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key);
+void dlcp_outgoing_free(struct outgoing *message);
+void dlcp_on_nack(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
+		  const uint8_t *bytes, size_t size, uint64_t now_ns);
+void dlcp_on_stop(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
+		  const uint8_t *bytes, uint64_t now_ns);
+bool dlcp_poll_data(struct dlcp_protocol *protocol, uint64_t now_ns, struct dlcp_burst *burst);
+uint64_t dlcp_data_time(struct dlcp_protocol *protocol, uint64_t now_ns);
+
+/* recovery.c */
+struct record *dlcp_record(struct dlcp_protocol *protocol, struct peer *peer, uint8_t queue, uint64_t now_ns,
+			   uint32_t *sequence);
+bool dlcp_records_full(const struct peer *peer);
+void dlcp_on_ack(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_ack *ack, uint64_t received_ns,
+		 uint64_t now_ns);
+void dlcp_detect_losses(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns);
+uint64_t dlcp_timeout(const struct dlcp_protocol *protocol, const struct peer *peer, uint32_t tries);
+uint64_t dlcp_lane_timer(const struct dlcp_protocol *protocol, const struct peer *peer, uint8_t queue);
+
+/* receiver.c */
+struct incoming *dlcp_incoming_find(const struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key);
+void dlcp_incoming_free(struct incoming *message);
+void dlcp_on_data(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
+		  const uint8_t *payload, uint64_t now_ns);
+void dlcp_on_sequence(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header, bool ce,
+		      uint64_t received_ns, uint64_t now_ns);
+void dlcp_on_done(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
+		  const uint8_t *bytes, uint64_t now_ns);
+void dlcp_ack_soon(struct dlcp_protocol *protocol, struct peer *peer, uint64_t at_ns);
+void dlcp_build_ack(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns, uint8_t *bytes);
+size_t dlcp_build_nack(struct dlcp_protocol *protocol, const struct control *control, struct dlcp_header *header,
+		       uint8_t *bytes);
+
+#endif

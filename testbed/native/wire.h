@@ -1,0 +1,305 @@
+/* What DLCP puts into a UDP datagram. All integers in network byte order; gradients as little-endian float32.
+ *
+ * Every packet but the acknowledgement starts with one 32-byte header:
+ *
+ *   0 u4 version, u4 type | 1 u8 flags  | 2 u16 source rank | 4 u32 job cookie
+ *   8 u32 iteration                     | 12 u16 tensor     | 14 u8 leg | 15 u8 magnitude code
+ *  16 u32 offset, elements              | 20 u16 count, elements        | 22 u16 step
+ *  24 u32 sequence, per peer            | 28 u32 time of sending, us, wraps
+ *
+ *   DATA   header, count float32
+ *   DONE   header, u32 packets of the message, u32 round of probing
+ *   NACK   header, u32 first packet, u32 packets described, u32 round, bitmap (1 = arrived, lowest bit first)
+ *   STOP   header, u64 delivered bytes
+ *   PROBE  header; takes a sequence number, travels in the queue of the data that it asks after
+ *   PING   header; asks whether the peer lives
+ *   ACK    shares the first 8 bytes:
+ *          8 u32 largest sequence seen | 12 u32 its time of sending | 16 u32 us since it came
+ *         20 u32 packets received | 24 u32 of them with CE | 28 u32 datagrams lost at the receiver's socket
+ *         32 u8[16] bitmap: bit i = sequence (largest - i) arrived, lowest bit first
+ *
+ * Nothing from the wire is believed: decoders check version, type, and that the datagram has exactly the length that
+ * its fields say. They never read past `size`.
+ */
+#ifndef DLCP_WIRE_H
+#define DLCP_WIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* cffi: begin */
+enum {
+	DLCP_WIRE_VERSION = 1,
+	DLCP_HEADER_BYTES = 32,
+	DLCP_PACKET_ELEMENTS = 360,
+	DLCP_PAYLOAD_BYTES = 1440,
+	DLCP_DATAGRAM_BYTES = 1472, /* 1500 - 20 (IPv4) - 8 (UDP) */
+	DLCP_FRAME_OVERHEAD_BYTES = 74, /* header, UDP, IPv4, Ethernet: what a link carries beside the payload */
+	DLCP_ACK_BYTES = 48,
+	DLCP_ACK_BITMAP_BYTES = 16,
+	DLCP_ACK_WINDOW = 128, /* sequences that one acknowledgement describes */
+	DLCP_DONE_BYTES = 40,
+	DLCP_NACK_FIXED_BYTES = 44,
+	DLCP_NACK_PACKETS = 11424, /* packets that one NACK can describe: (1472 - 44) * 8 */
+	DLCP_STOP_BYTES = 40,
+};
+
+enum dlcp_packet_type {
+	DLCP_DATA = 1,
+	DLCP_ACK = 2,
+	DLCP_DONE = 3,
+	DLCP_NACK = 4,
+	DLCP_STOP = 5,
+	DLCP_PROBE = 6,
+	DLCP_PING = 7,
+};
+
+enum dlcp_flag {
+	DLCP_FLAG_RETRANSMISSION = 1,
+	DLCP_FLAG_MUST_ARRIVE = 2,
+	DLCP_FLAG_DROPPABLE = 4,
+	DLCP_FLAG_ACK_NOW = 8, /* the sender waits for this acknowledgement */
+	DLCP_FLAG_WAIT = 16,   /* in a NACK: the receiver does not expect the message yet; no bitmap */
+};
+
+enum dlcp_leg { DLCP_PUSH = 0, DLCP_PULL = 1, DLCP_LEGS = 2 };
+
+enum dlcp_wire_error {
+	DLCP_WIRE_OK = 0,
+	DLCP_WIRE_SHORT = -1,
+	DLCP_WIRE_VERSION_UNKNOWN = -2,
+	DLCP_WIRE_TYPE_UNKNOWN = -3,
+	DLCP_WIRE_LENGTH = -4, /* the datagram's length contradicts its fields */
+	DLCP_WIRE_FIELD = -5,  /* a field is out of its range */
+};
+
+struct dlcp_header {
+	uint8_t type;
+	uint8_t flags;
+	uint16_t source;
+	uint32_t cookie;
+	uint32_t iteration;
+	uint16_t tensor;
+	uint8_t leg;
+	uint8_t magnitude;
+	uint32_t offset;
+	uint16_t count;
+	uint16_t step;
+	uint32_t sequence;
+	uint32_t sent_us;
+};
+
+struct dlcp_ack {
+	uint8_t flags;
+	uint16_t source;
+	uint32_t cookie;
+	uint32_t largest;
+	uint32_t echo_us;
+	uint32_t delay_us;
+	uint32_t received;
+	uint32_t ce;
+	uint32_t overflow;
+	uint8_t bitmap[16];
+};
+
+struct dlcp_nack {
+	uint32_t first;
+	uint32_t packets;
+	uint32_t round;
+};
+/* cffi: end */
+
+_Static_assert(DLCP_PAYLOAD_BYTES == DLCP_PACKET_ELEMENTS * 4, "a packet carries whole float32");
+_Static_assert(DLCP_DATAGRAM_BYTES == DLCP_HEADER_BYTES + DLCP_PAYLOAD_BYTES, "header and payload fill the datagram");
+_Static_assert(DLCP_ACK_WINDOW == DLCP_ACK_BITMAP_BYTES * 8, "one bit a sequence");
+_Static_assert(DLCP_NACK_PACKETS == (DLCP_DATAGRAM_BYTES - DLCP_NACK_FIXED_BYTES) * 8, "a NACK fits a datagram");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "gradients are sent as they lie in memory");
+
+static inline void dlcp_put16(uint8_t *at, uint16_t value)
+{
+	at[0] = (uint8_t)(value >> 8);
+	at[1] = (uint8_t)value;
+}
+
+static inline void dlcp_put32(uint8_t *at, uint32_t value)
+{
+	dlcp_put16(at, (uint16_t)(value >> 16));
+	dlcp_put16(at + 2, (uint16_t)value);
+}
+
+static inline void dlcp_put64(uint8_t *at, uint64_t value)
+{
+	dlcp_put32(at, (uint32_t)(value >> 32));
+	dlcp_put32(at + 4, (uint32_t)value);
+}
+
+static inline uint16_t dlcp_get16(const uint8_t *at)
+{
+	return (uint16_t)(at[0] << 8 | at[1]);
+}
+
+static inline uint32_t dlcp_get32(const uint8_t *at)
+{
+	return (uint32_t)dlcp_get16(at) << 16 | dlcp_get16(at + 2);
+}
+
+static inline uint64_t dlcp_get64(const uint8_t *at)
+{
+	return (uint64_t)dlcp_get32(at) << 32 | dlcp_get32(at + 4);
+}
+
+/* cffi: functions */
+
+/* The type of a datagram (enum dlcp_packet_type), or a negative enum dlcp_wire_error. */
+static inline int dlcp_packet_type(const uint8_t *bytes, size_t size)
+{
+	if (size < DLCP_HEADER_BYTES)
+		return DLCP_WIRE_SHORT;
+	if (bytes[0] >> 4 != DLCP_WIRE_VERSION)
+		return DLCP_WIRE_VERSION_UNKNOWN;
+	if ((bytes[0] & 15) < DLCP_DATA || (bytes[0] & 15) > DLCP_PING)
+		return DLCP_WIRE_TYPE_UNKNOWN;
+	return bytes[0] & 15;
+}
+
+/* The job cookie; the caller has checked the length with dlcp_packet_type. */
+static inline uint32_t dlcp_packet_cookie(const uint8_t *bytes)
+{
+	return dlcp_get32(bytes + 4);
+}
+
+/* The sender's rank; as dlcp_packet_cookie. */
+static inline uint16_t dlcp_packet_source(const uint8_t *bytes)
+{
+	return dlcp_get16(bytes + 2);
+}
+
+/* Write a header into DLCP_HEADER_BYTES at `bytes`. */
+static inline void dlcp_header_encode(const struct dlcp_header *header, uint8_t *bytes)
+{
+	bytes[0] = (uint8_t)(DLCP_WIRE_VERSION << 4 | (header->type & 15));
+	bytes[1] = header->flags;
+	dlcp_put16(bytes + 2, header->source);
+	dlcp_put32(bytes + 4, header->cookie);
+	dlcp_put32(bytes + 8, header->iteration);
+	dlcp_put16(bytes + 12, header->tensor);
+	bytes[14] = header->leg;
+	bytes[15] = header->magnitude;
+	dlcp_put32(bytes + 16, header->offset);
+	dlcp_put16(bytes + 20, header->count);
+	dlcp_put16(bytes + 22, header->step);
+	dlcp_put32(bytes + 24, header->sequence);
+	dlcp_put32(bytes + 28, header->sent_us);
+}
+
+/* The exact length that a datagram with this header must have; NACK: the shortest. */
+static inline size_t dlcp_expected_bytes(const struct dlcp_header *header)
+{
+	switch (header->type) {
+	case DLCP_DATA: return DLCP_HEADER_BYTES + (size_t)header->count * 4;
+	case DLCP_DONE: return DLCP_DONE_BYTES;
+	case DLCP_NACK: return DLCP_NACK_FIXED_BYTES;
+	case DLCP_STOP: return DLCP_STOP_BYTES;
+	default: return DLCP_HEADER_BYTES;
+	}
+}
+
+/* Read the header of any packet but an ACK. Returns 0 or a negative enum dlcp_wire_error. After 0 the datagram holds
+ * all that its type needs: DATA has 1 to DLCP_PACKET_ELEMENTS elements and just as many bytes behind the header. */
+static inline int dlcp_header_decode(struct dlcp_header *header, const uint8_t *bytes, size_t size)
+{
+	int type = dlcp_packet_type(bytes, size);
+
+	if (type < 0)
+		return type;
+	if (type == DLCP_ACK)
+		return DLCP_WIRE_TYPE_UNKNOWN;
+	header->type = (uint8_t)type;
+	header->flags = bytes[1];
+	header->source = dlcp_get16(bytes + 2);
+	header->cookie = dlcp_get32(bytes + 4);
+	header->iteration = dlcp_get32(bytes + 8);
+	header->tensor = dlcp_get16(bytes + 12);
+	header->leg = bytes[14];
+	header->magnitude = bytes[15];
+	header->offset = dlcp_get32(bytes + 16);
+	header->count = dlcp_get16(bytes + 20);
+	header->step = dlcp_get16(bytes + 22);
+	header->sequence = dlcp_get32(bytes + 24);
+	header->sent_us = dlcp_get32(bytes + 28);
+	if (header->leg >= DLCP_LEGS)
+		return DLCP_WIRE_FIELD;
+	if (type == DLCP_DATA && (header->count == 0 || header->count > DLCP_PACKET_ELEMENTS))
+		return DLCP_WIRE_FIELD;
+	if (type == DLCP_NACK ? size < DLCP_NACK_FIXED_BYTES : size != dlcp_expected_bytes(header))
+		return DLCP_WIRE_LENGTH;
+	return DLCP_WIRE_OK;
+}
+
+/* Write an ACK into DLCP_ACK_BYTES at `bytes`. */
+static inline void dlcp_ack_encode(const struct dlcp_ack *ack, uint8_t *bytes)
+{
+	bytes[0] = (uint8_t)(DLCP_WIRE_VERSION << 4 | DLCP_ACK);
+	bytes[1] = ack->flags;
+	dlcp_put16(bytes + 2, ack->source);
+	dlcp_put32(bytes + 4, ack->cookie);
+	dlcp_put32(bytes + 8, ack->largest);
+	dlcp_put32(bytes + 12, ack->echo_us);
+	dlcp_put32(bytes + 16, ack->delay_us);
+	dlcp_put32(bytes + 20, ack->received);
+	dlcp_put32(bytes + 24, ack->ce);
+	dlcp_put32(bytes + 28, ack->overflow);
+	memcpy(bytes + 32, ack->bitmap, DLCP_ACK_BITMAP_BYTES);
+}
+
+/* Read an ACK. Returns 0 or a negative enum dlcp_wire_error. */
+static inline int dlcp_ack_decode(struct dlcp_ack *ack, const uint8_t *bytes, size_t size)
+{
+	int type = dlcp_packet_type(bytes, size);
+
+	if (type < 0)
+		return type;
+	if (type != DLCP_ACK)
+		return DLCP_WIRE_TYPE_UNKNOWN;
+	if (size != DLCP_ACK_BYTES)
+		return DLCP_WIRE_LENGTH;
+	ack->flags = bytes[1];
+	ack->source = dlcp_get16(bytes + 2);
+	ack->cookie = dlcp_get32(bytes + 4);
+	ack->largest = dlcp_get32(bytes + 8);
+	ack->echo_us = dlcp_get32(bytes + 12);
+	ack->delay_us = dlcp_get32(bytes + 16);
+	ack->received = dlcp_get32(bytes + 20);
+	ack->ce = dlcp_get32(bytes + 24);
+	ack->overflow = dlcp_get32(bytes + 28);
+	memcpy(ack->bitmap, bytes + 32, DLCP_ACK_BITMAP_BYTES);
+	return DLCP_WIRE_OK;
+}
+
+/* Write a NACK's fixed part behind its header; returns the datagram's length with the bitmap that the caller adds. */
+static inline size_t dlcp_nack_encode(const struct dlcp_nack *nack, uint8_t *bytes)
+{
+	dlcp_put32(bytes + 32, nack->first);
+	dlcp_put32(bytes + 36, nack->packets);
+	dlcp_put32(bytes + 40, nack->round);
+	return DLCP_NACK_FIXED_BYTES + ((size_t)nack->packets + 7) / 8;
+}
+
+/* Read a NACK's fixed part after its header was decoded. Returns 0 or DLCP_WIRE_LENGTH: the bitmap that follows at
+ * DLCP_NACK_FIXED_BYTES has exactly (packets + 7) / 8 bytes. */
+static inline int dlcp_nack_decode(struct dlcp_nack *nack, const uint8_t *bytes, size_t size)
+{
+	if (size < DLCP_NACK_FIXED_BYTES)
+		return DLCP_WIRE_SHORT;
+	nack->first = dlcp_get32(bytes + 32);
+	nack->packets = dlcp_get32(bytes + 36);
+	nack->round = dlcp_get32(bytes + 40);
+	if (nack->packets > DLCP_NACK_PACKETS)
+		return DLCP_WIRE_LENGTH;
+	return size == DLCP_NACK_FIXED_BYTES + ((size_t)nack->packets + 7) / 8 ? DLCP_WIRE_OK : DLCP_WIRE_LENGTH;
+}
+
+/* cffi: functions end */
+
+#endif
