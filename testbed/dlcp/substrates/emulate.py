@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,10 +18,8 @@ from dlcp.errors import ExitCode, Problem
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
 from dlcp.model.workload import Training
+from dlcp.substrates.base import OnProgress
 from dlcp.substrates.private import PrivateProcess, start_private
-
-OnProgress = Callable[[float, str], None]
-
 
 class Emulation:
     """Runs experiments on this machine, one after the other. What agents load is loaded once for all runs."""
@@ -86,3 +83,6 @@ def _converse(process: PrivateProcess, request: dict[str, Any], on_progress: OnP
         "its last lines are above; dlcp doctor shows what this machine lacks",
         exit_code=ExitCode.RUN_FAILED,
     )
+
+
+SUBSTRATE = Emulation
