@@ -21,6 +21,7 @@ from dlcp.model.workload import Training
 from dlcp.substrates.base import OnProgress
 from dlcp.substrates.private import PrivateProcess, start_private
 
+
 class Emulation:
     """Runs experiments on this machine, one after the other. What agents load is loaded once for all runs."""
 
