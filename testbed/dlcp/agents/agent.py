@@ -27,7 +27,7 @@ from dlcp.model.workload import TransportSettings
 from dlcp.transport.endpoint import Endpoint, Floats, TransportError
 from dlcp.transport.opening import open_endpoint
 from dlcp.transport.optimizer import Sgd
-from dlcp.transport.parameter_server import Server, Worker, declare, parameters_crc32
+from dlcp.transport.parameter_server import Iteration, Server, Worker, declare, parameters_crc32
 
 PROFILE_MOMENTUM = 0.0
 TRAINING_WARMUP_ITERATIONS = 5
@@ -43,11 +43,12 @@ class Agent:
         self._settings = TransportSettings(kind="tcp")
         self._rank = -1
         self._spec: JobSpec | None = None
-        self._runner: Callable[[float, float], list[profile.IterationRow]] | None = None
+        self._runner: Callable[[float, float], list[Iteration]] | None = None
         self._role: Worker | Server | None = None
-        self._rows: list[profile.IterationRow] = []
+        self._rows: list[Iteration] = []
         self._deadlines = Deadlines()
         self._training: Any = None
+        self._evaluate: Callable[[], list[tuple[int, float, float, float]]] | None = None
         self._sources: list[Source] = []
         self._sink: Sink | None = None
 
@@ -114,8 +115,8 @@ class Agent:
 
     def evaluate(self) -> dict[str, Any]:
         """Evaluate this worker's share of the snapshots on the whole test set: rows of (step, time, loss, accuracy)."""
-        assert self._training is not None, "only a training job's worker evaluates"
-        return {"rows": self._training.evaluate_snapshots()}
+        assert self._evaluate is not None, "only a training job's worker evaluates"
+        return {"rows": self._evaluate()}
 
     def background(
         self, address: str, entries: list[dict[str, Any]], addresses: dict[str, str], sink: bool
@@ -151,21 +152,21 @@ class Agent:
             self._endpoint.close()
         return {}
 
-    def _worker_runner(self, spec: JobSpec, worker: Worker) -> Callable[[float, float], list[profile.IterationRow]]:
+    def _worker_runner(self, spec: JobSpec, worker: Worker) -> Callable[[float, float], list[Iteration]]:
         tensors = spec.tensors(self._settings)
         if spec.kind == "training":
             from dlcp.frameworks.pytorch import Trainer
 
-            trainer = Trainer(self._training, worker, tensors, spec, self._rank, self._deadlines)
-            self._training = trainer
+            trainer = Trainer(self._training, worker, tensors, spec.iterations, spec.snapshots_of(self._rank))
+            self._evaluate = trainer.evaluate
             return lambda at, give_up_at: trainer.run(at, self._on_iteration(give_up_at))
         gradient = profile.synthetic_gradient(spec, self._rank)
         return lambda at, give_up_at: profile.run_profile(
             spec, worker, tensors, gradient, self._deadlines, at, self._on_iteration(give_up_at)
         )
 
-    def _server_runner(self, server: Server) -> Callable[[float, float], list[profile.IterationRow]]:
-        def run(at: float, give_up_at: float) -> list[profile.IterationRow]:
+    def _server_runner(self, server: Server) -> Callable[[float, float], list[Iteration]]:
+        def run(at: float, give_up_at: float) -> list[Iteration]:
             server.run(give_up_at_s=give_up_at)
             return []
 

@@ -75,10 +75,12 @@ class JobSpec(Frozen):
         layers = [(layer.name, layer.elements) for layer in self.layers]
         return plan_tensors(layers, self.bucket_bytes, len(self.servers), settings)
 
-    def snapshot_steps(self) -> list[int]:
-        """Iterations after which the parameters are evaluated: evenly spread, the last one always."""
+    def snapshots_of(self, worker: int) -> set[int]:
+        """Iterations after which a worker keeps the parameters for evaluation: evenly spread over the job, the last
+        one always, shared among the workers (all of them hold the same parameters)."""
         count = min(self.evaluations, self.iterations)
-        return [(k + 1) * self.iterations // count - 1 for k in range(count)]
+        steps = [(k + 1) * self.iterations // count - 1 for k in range(count)]
+        return set(steps[worker :: len(self.workers)])
 
 
 def plan_job(name: str, job: Job, workload: Workload, scaling: Scaling, seed: int) -> JobSpec:

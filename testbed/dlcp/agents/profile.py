@@ -15,7 +15,7 @@ import numpy as np
 from dlcp.agents.clock import Deadlines
 from dlcp.agents.jobs import JobSpec, LayerWork
 from dlcp.transport.endpoint import Floats
-from dlcp.transport.parameter_server import Worker, parameters_crc32
+from dlcp.transport.parameter_server import Iteration, Worker, parameters_crc32
 from dlcp.transport.tagging import PACKET_ELEMENTS, Tensor
 
 LAYER_SPREAD = 1.0
@@ -25,18 +25,6 @@ BLOCK_SPREAD = 0.8
 exp(2·1.28·0.8) ≈ 8 ×), as rows of real weight gradients do."""
 LEARNING_RATE = 1e-3
 """A plain step: parameters move, stay finite, and show a difference between workers if there is one."""
-
-
-@dataclass
-class IterationRow:
-    """One iteration of this worker: from the instant its first layer may compute to the instant when the next
-    iteration's may; the last one ends when all parameters have come. CLOCK_MONOTONIC seconds."""
-
-    iteration: int
-    start_s: float
-    end_s: float = 0.0
-    compute_s: float = 0.0
-    parameters_crc32: int = 0
 
 
 @dataclass
@@ -104,14 +92,14 @@ def run_profile(
     deadlines: Deadlines,
     start_s: float,
     on_iteration: Callable[[int], None],
-) -> list[IterationRow]:
+) -> list[Iteration]:
     """Train from the instant start_s on; returns one row an iteration. TransportError when the transport fails."""
     forward, backward = forward_phases(spec.layers, tensors), backward_phases(spec.layers, tensors)
-    rows: list[IterationRow] = []
+    rows: list[Iteration] = []
     now_s = start_s
     deadlines.sleep_until(start_s)
     for iteration in range(spec.iterations):
-        row = IterationRow(iteration, 0.0, compute_s=spec.compute_s)
+        row = Iteration(iteration, 0.0, compute_s=spec.compute_s)
         for number, phase in enumerate(forward):
             now_s = max(now_s, worker.await_parameters(phase.tensors))
             if number == 0:
@@ -133,7 +121,7 @@ def run_profile(
     return rows
 
 
-def _close(rows: list[IterationRow], end_s: float, worker: Worker) -> None:
+def _close(rows: list[Iteration], end_s: float, worker: Worker) -> None:
     """The newest iteration ended here, and all parameters that came of it are there."""
     if rows:
         rows[-1].end_s = end_s

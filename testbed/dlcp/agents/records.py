@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dlcp.agents.jobs import JobSpec
-from dlcp.agents.profile import IterationRow
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.endpoint import Completion, Leg
+from dlcp.transport.parameter_server import Iteration
 from dlcp.transport.tagging import Tensor
 
 Columns = dict[str, list[Any]]
@@ -21,7 +21,7 @@ _COMPLETION_FIELDS = (
     "peer", "iteration", "tensor", "leg", "received", "bytes", "delivered_bytes", "lost_bytes", "resent_bytes",
     "probes", "start_s", "end_s",
 )  # fmt: skip
-_ROW_FIELDS = ("iteration", "start_s", "end_s", "compute_s", "parameters_crc32")
+_ROW_FIELDS = ("number", "start_s", "end_s", "compute_s", "parameters_crc32")
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Record:
     completions: npt.NDArray[np.float64]
 
 
-def write_record(path: Path, rank: int, rows: list[IterationRow], completions: list[Completion]) -> None:
+def write_record(path: Path, rank: int, rows: list[Iteration], completions: list[Completion]) -> None:
     """Store one rank's measurements. Doubles hold every integer here exactly: all are below 2^53."""
     found = [
         (c.peer, c.key.iteration, c.key.tensor, c.key.leg, c.received, c.bytes, c.delivered_bytes, c.lost_bytes,

@@ -12,6 +12,7 @@ import math
 import time
 import zlib
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -36,6 +37,21 @@ def declare(endpoint: Endpoint, tensors: list[Tensor]) -> None:
 def parameters_crc32(parameters: Floats) -> int:
     """A fingerprint of all parameters: two workers with the same one hold the same bits."""
     return zlib.crc32(parameters.data.cast("B"))
+
+
+@dataclass
+class Iteration:
+    """One iteration of one worker: from the instant its first layer may compute to the instant when the next
+    iteration's may; the last one ends when all parameters have come. CLOCK_MONOTONIC seconds.
+
+    compute_s: forward and backward without any waiting. parameters_crc32: of what the iteration made of them.
+    """
+
+    number: int
+    start_s: float
+    end_s: float = 0.0
+    compute_s: float = 0.0
+    parameters_crc32: int = 0
 
 
 class _Rank:

@@ -1,0 +1,189 @@
+"""PyTorch over a parameter server: gradients leave by layer while backward runs, forward waits by layer.
+
+No optimizer runs at a worker: hooks on the parameters copy each gradient out as soon as autograd has it, hooks on the
+layers wait for the newest parameters just before a layer computes. Parameters live in one flat float32 vector that
+pulls overwrite in place; the model's own parameters are views of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from dlcp.transport.endpoint import Floats
+from dlcp.transport.parameter_server import Iteration, Worker, parameters_crc32
+from dlcp.transport.tagging import Tensor
+
+EVALUATION_BATCH = 1000
+
+torch.set_num_threads(1)  # several workers share the machine; more threads each would fight over its cores
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """One worker's job, as a training script makes it.
+
+    layers: the modules with parameters, input side first, as in the script's LAYERS; together they own every
+    parameter of the model. batch: iteration → this worker's inputs and labels. test_set: inputs and labels.
+    """
+
+    model: torch.nn.Module
+    layers: list[torch.nn.Module]
+    batch: Callable[[int], tuple[torch.Tensor, torch.Tensor]]
+    test_set: Callable[[], tuple[torch.Tensor, torch.Tensor]]
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = torch.nn.functional.cross_entropy
+
+    def initial_parameters(self) -> Floats:
+        """All parameters as one flat vector, layer by layer."""
+        parts = [p.detach().reshape(-1).numpy() for layer in self.layers for p in layer.parameters()]
+        return np.concatenate(parts)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Part of one parameter's gradient in one tensor: elements [start, stop) of the parameter go to `offset`."""
+
+    tensor: int
+    start: int
+    stop: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Parameters after an iteration, and the instant when the last of them came."""
+
+    iteration: int
+    time_s: float
+    parameters: Floats
+
+
+class Trainer:
+    """Trains a TrainingJob as one worker.
+
+    snapshot_after: the iterations after which this worker keeps a copy of the parameters for evaluate().
+    """
+
+    def __init__(
+        self, job: TrainingJob, worker: Worker, tensors: list[Tensor], iterations: int, snapshot_after: set[int]
+    ) -> None:
+        self._job = job
+        self._worker = worker
+        self._tensors = tensors
+        self._iterations = iterations
+        self._snapshot_after = snapshot_after
+        self._snapshots: list[Snapshot] = []
+        self._rows: list[Iteration] = []
+        self._waited_s = 0.0
+        self._iteration = 0
+        self._missing = [tensor.elements for tensor in tensors]
+        self._first_batch = job.batch(0)  # a data set that is missing is found before training starts
+        self._bind()
+
+    def run(self, start_s: float, on_iteration: Callable[[int], None]) -> list[Iteration]:
+        """Train from the instant start_s on; returns one row an iteration. TransportError when the transport fails."""
+        inputs, labels = self._first_batch
+        time.sleep(max(0.0, start_s - time.monotonic()))
+        for iteration in range(self._iterations):
+            self._iteration = iteration
+            loss = self._job.loss(self._job.model(inputs), labels)
+            self._close(iteration - 1)  # forward waited for every layer: what the iteration before made is there
+            loss.backward()  # type: ignore[no-untyped-call]
+            row = self._rows[-1]
+            row.compute_s = time.monotonic() - row.start_s - self._waited_s
+            if iteration + 1 < self._iterations:
+                inputs, labels = self._job.batch(iteration + 1)
+            on_iteration(iteration + 1)
+        self._rows[-1].end_s = max(time.monotonic(), self._worker.finish())
+        self._close(self._iterations - 1)
+        return self._rows
+
+    def evaluate(self) -> list[tuple[int, float, float, float]]:
+        """(iteration, instant, loss, accuracy) of every snapshot on the whole test set."""
+        inputs, labels = self._job.test_set()
+        found = []
+        for snapshot in self._snapshots:
+            self._worker.parameters[:] = snapshot.parameters
+            loss, correct = 0.0, 0
+            with torch.no_grad():
+                for i in range(0, len(labels), EVALUATION_BATCH):
+                    wanted = labels[i : i + EVALUATION_BATCH]
+                    output = self._job.model(inputs[i : i + EVALUATION_BATCH])
+                    loss += float(self._job.loss(output, wanted)) * len(wanted)
+                    correct += int((output.argmax(1) == wanted).sum())
+            found.append((snapshot.iteration, snapshot.time_s, loss / len(labels), correct / len(labels)))
+        return found
+
+    def _bind(self) -> None:
+        """Make the model's parameters views of the flat vector, and hang the hooks."""
+        start = 0
+        for number, layer in enumerate(self._job.layers):
+            first = start
+            for parameter in layer.parameters():
+                stop = start + parameter.numel()
+                view = torch.from_numpy(self._worker.parameters[start:stop]).view_as(parameter)
+                parameter.data = view
+                parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                    self._gradient_hook(self._pieces(start, stop))
+                )
+                start = stop
+            needed = [t for t, tensor in enumerate(self._tensors) if tensor.start < start and tensor.stop > first]
+            layer.register_forward_pre_hook(self._layer_hook(number, needed))
+        if start != self._tensors[-1].stop:
+            raise ValueError(f"the model has {start} parameters, its layers were agreed as {self._tensors[-1].stop}")
+
+    def _pieces(self, start: int, stop: int) -> list[Piece]:
+        """Where the gradient of the parameter at [start, stop) goes, last tensor first as backward makes them."""
+        pieces = []
+        for number, tensor in enumerate(self._tensors):
+            first, last = max(start, tensor.start), min(stop, tensor.stop)
+            if first < last:
+                pieces.append(Piece(number, first - start, last - start, first - tensor.start))
+        return pieces[::-1]
+
+    def _gradient_hook(self, pieces: list[Piece]) -> Callable[[torch.Tensor], None]:
+        def copy_out(parameter: torch.Tensor) -> None:
+            assert parameter.grad is not None
+            gradient = parameter.grad.reshape(-1).numpy()
+            for piece in pieces:
+                before_s = time.monotonic()
+                slot = self._worker.gradient_slot(piece.tensor)
+                self._waited_s += time.monotonic() - before_s
+                slot[piece.offset : piece.offset + piece.stop - piece.start] = gradient[piece.start : piece.stop]
+                self._missing[piece.tensor] -= piece.stop - piece.start
+                if self._missing[piece.tensor] == 0:
+                    self._missing[piece.tensor] = self._tensors[piece.tensor].elements
+                    self._worker.push(self._iteration, piece.tensor)
+            parameter.grad = None
+
+        return copy_out
+
+    def _layer_hook(self, number: int, needed: list[int]) -> Callable[[torch.nn.Module, object], None]:
+        def wait(module: torch.nn.Module, _: object) -> None:
+            if not torch.is_grad_enabled():
+                return  # an evaluation, after the training
+            before_s = time.monotonic()
+            self._worker.await_parameters(needed)
+            now_s = time.monotonic()
+            if number == 0:
+                if self._rows:
+                    self._rows[-1].end_s = now_s
+                self._rows.append(Iteration(self._iteration, now_s))
+                self._waited_s = 0.0
+            else:
+                self._waited_s += now_s - before_s
+
+        return wait
+
+    def _close(self, iteration: int) -> None:
+        """All parameters that came of an iteration are there: fingerprint them, and keep them if wanted."""
+        if iteration < 0:
+            return
+        self._rows[iteration].parameters_crc32 = parameters_crc32(self._worker.parameters)
+        if iteration in self._snapshot_after:
+            arrived_s = self._worker.await_parameters(range(len(self._tensors)))
+            self._snapshots.append(Snapshot(iteration, arrived_s, self._worker.parameters.copy()))
