@@ -66,6 +66,18 @@ class Fabric:
         """A host's IPv4 address."""
         return str(self._wiring.address(host).ip)
 
+    def namespace(self, host: str) -> Namespace:
+        """A host's network namespace; sockets made while it is entered stay in it."""
+        return self._namespaces[host]
+
+    def verify(self) -> None:
+        """Read offloads, qdiscs, classes, programs and addresses back once more. Raises Problem if any has changed."""
+        for host, end in self._wiring.host_ends.items():
+            interfaces.verify(self._namespaces[host], [self._port(end)])
+            interfaces.verify_addresses(self._namespaces[host], self._wiring, host, self._tcp_metrics())
+        interfaces.verify(self._own, [self._port(end) for end in self._wiring.switch_ends])
+        self._live.verify()
+
     def counters(self) -> list[dict[str, Any]]:
         """Rows of the table `ports` since the start or reset_counters().
 

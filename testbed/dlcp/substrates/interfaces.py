@@ -97,12 +97,31 @@ def address_host(namespace: Namespace, wiring: Wiring, host: str, metrics: TcpMe
         )
     own = wiring.address(host)
     device = wiring.host_ends[host].device
-    others = {str(wiring.address(o).ip): end.mac for o, end in wiring.host_ends.items() if o != host}
     route = f"{own.network} dev {device} proto kernel scope link src {own.ip}"
     lines = [f"address add {own} dev {device}", f"route change {route} {metrics.words()}"]
-    lines += [f"neighbour add {ip} lladdr {mac} nud permanent dev {device}" for ip, mac in others.items()]
+    lines += [
+        f"neighbour add {ip} lladdr {mac} nud permanent dev {device}" for ip, mac in _others(wiring, host).items()
+    ]
     namespace.run(["ip", "-batch", "-"], lines)
-    _verify_addresses(namespace, device, str(own.ip), str(own.network), others, metrics)
+    verify_addresses(namespace, wiring, host, metrics)
+
+
+def verify_addresses(namespace: Namespace, wiring: Wiring, host: str, metrics: TcpMetrics) -> None:
+    """Compare a host's routes and neighbours with what address_host asked for. Raises Problem."""
+    own = wiring.address(host)
+    device = wiring.host_ends[host].device
+    wanted = [(str(own.network), device, str(own.ip))]
+    told = []
+    routes = json.loads(namespace.run(["ip", "-json", "route", "show"]))
+    if [(route.get("dst"), route.get("dev"), route.get("prefsrc")) for route in routes] != wanted:
+        told.append(f"routes are {routes}, not {own.network} on {device} alone")
+    elif (live := _metrics(namespace.name, routes[0])) != metrics:
+        told.append(f"the route says {live.words()}, not {metrics.words()}")
+    shown = json.loads(namespace.run(["ip", "-json", "neighbour", "show", "dev", device, "nud", "permanent"]))
+    others = _others(wiring, host)
+    if {entry["dst"]: entry["lladdr"] for entry in shown} != others:
+        told.append(f"its static neighbours are {shown}, not {others}")
+    tc.require_no_difference(namespace.name, told)
 
 
 def tcp_metrics(namespace: Namespace, device: str) -> TcpMetrics:
@@ -111,19 +130,9 @@ def tcp_metrics(namespace: Namespace, device: str) -> TcpMetrics:
     return _metrics(namespace.name, route)
 
 
-def _verify_addresses(
-    namespace: Namespace, device: str, ip: str, network: str, others: Mapping[str, str], metrics: TcpMetrics
-) -> None:
-    told = []
-    routes = json.loads(namespace.run(["ip", "-json", "route", "show"]))
-    if [(route.get("dst"), route.get("dev"), route.get("prefsrc")) for route in routes] != [(network, device, ip)]:
-        told.append(f"routes are {routes}, not {network} on {device} alone")
-    elif (live := _metrics(namespace.name, routes[0])) != metrics:
-        told.append(f"the route says {live.words()}, not {metrics.words()}")
-    shown = json.loads(namespace.run(["ip", "-json", "neighbour", "show", "dev", device, "nud", "permanent"]))
-    if {entry["dst"]: entry["lladdr"] for entry in shown} != dict(others):
-        told.append(f"its static neighbours are {shown}, not {dict(others)}")
-    tc.require_no_difference(namespace.name, told)
+def _others(wiring: Wiring, host: str) -> dict[str, str]:
+    """Address → MAC of every other host."""
+    return {str(wiring.address(other).ip): end.mac for other, end in wiring.host_ends.items() if other != host}
 
 
 def _metrics(where: str, route: Mapping[str, Any]) -> TcpMetrics:

@@ -1,8 +1,8 @@
 """Mininet's hosts, switches and links as this fabric uses them: Mininet keeps the shells, the fabric does the wiring.
 
-Stock Mininet configures one interface at a time through each node's shell, prints errors and goes on. Here links are
-made, addressed and shaped in batches by the fabric, which reads everything back; Mininet's objects only know of them, so
-that its command line and its node.cmd() work as its users expect.
+Stock Mininet configures one interface at a time through each node's shell, prints errors and goes on. Here the fabric
+makes, addresses and shapes links in batches and reads everything back; Mininet's objects only know of them, so that its
+command line and its node.cmd() work as its users expect.
 """
 
 from __future__ import annotations

@@ -62,6 +62,8 @@ class EmulatedSwitches:
         self.program = SwitchProgram(
             ports=highest + 1, switches=len(self._names), routes=max(1, len(self._routes)), pins=pins
         )
+        self._configs: dict[int, SwitchConfig] = {}
+        self._port_configs: dict[int, PortConfig] = {}
         self._epoch = 0
         self._baseline = self._snapshot()
 
@@ -73,27 +75,39 @@ class EmulatedSwitches:
         """Write every map, read every value back. Raises Problem at the first difference."""
         draw = random.Random(seed)
         aqm = render(intent)
-        for index, name in enumerate(self._names):
-            config = SwitchConfig(load_balancing=LOAD_BALANCING[intent.load_balancing], seed=draw.getrandbits(32))
-            self.program.switches[ctypes.c_uint32(index)] = config
-            _same(name, config, self.program.switches[ctypes.c_uint32(index)])
+        balancing = LOAD_BALANCING[intent.load_balancing]
+        self._configs = {index: SwitchConfig(balancing, draw.getrandbits(32)) for index in range(len(self._names))}
         for port in self.ports:
             flags = PORT_HOST_FACING if port.host_facing else 0
-            self._write(port, PortConfig(switch_index=self._names.index(port.switch), flags=flags, aqm=aqm))
+            index = self._names.index(port.switch)
+            self._port_configs[port.ifindex] = PortConfig(switch_index=index, flags=flags, aqm=aqm)
+        for index, config in self._configs.items():
+            self.program.switches[ctypes.c_uint32(index)] = config
+        for port in self.ports:
+            self._write(port)
         for (switch, destination), ways in self._routes.items():
             if len(ways) > MAX_NEXT_HOPS:
                 raise Problem(switch, f"has {len(ways)} equal-cost next hops to {destination}, at most {MAX_NEXT_HOPS}")
-            key = RouteKey(self._names.index(switch), (ctypes.c_uint8 * 4)(*destination.packed))
-            route = Route(len(ways), (ctypes.c_uint32 * MAX_NEXT_HOPS)(*ways))
+            key, route = self._route(switch, destination, ways)
             self.program.routes[key] = route
+        self.verify()
+
+    def verify(self) -> None:
+        """Read every map back. Raises Problem at the first value that is not what was written."""
+        for index, config in self._configs.items():
+            _same(self._names[index], config, self.program.switches[ctypes.c_uint32(index)])
+        for port in self.ports:
+            live = self.program.ports[ctypes.c_uint32(port.ifindex)]
+            _same(port.device, self._port_configs[port.ifindex], live)
+        for (switch, destination), ways in self._routes.items():
+            key, route = self._route(switch, destination, ways)
             _same(f"{switch} → {destination}", route, self.program.routes[key])
 
     def set_loss(self, device: str, share: float) -> None:
         """Lose a random share (0 to 1) of what is to leave by a switch port, as a bad cable would."""
         port = self._port(device)
-        config = self.program.ports[ctypes.c_uint32(port.ifindex)]
-        config.loss_q32 = round(share * CERTAIN_Q32)
-        self._write(port, config)
+        self._port_configs[port.ifindex].loss_q32 = round(share * CERTAIN_Q32)
+        self._write(port)
 
     def effective(self) -> dict[str, Any]:
         """What the ports really do, from their maps: one entry when all do the same, else one for each device."""
@@ -116,9 +130,8 @@ class EmulatedSwitches:
         """Count from here: counters by difference, peaks forgotten. Traffic may go on."""
         self._epoch += 1
         for port in self.ports:
-            config = self.program.ports[ctypes.c_uint32(port.ifindex)]
-            config.epoch = self._epoch
-            self._write(port, config)
+            self._port_configs[port.ifindex].epoch = self._epoch
+            self._write(port)
         self._baseline = self._snapshot()
 
     def counters(self) -> list[dict[str, Any]]:
@@ -158,10 +171,12 @@ class EmulatedSwitches:
         known = ", ".join(port.device for port in self.ports)
         raise Problem(device, "is not a switch port of this fabric", f"known: {known}")
 
-    def _write(self, port: SwitchPort, config: PortConfig) -> None:
-        key = ctypes.c_uint32(port.ifindex)
-        self.program.ports[key] = config
-        _same(port.device, config, self.program.ports[key])
+    def _write(self, port: SwitchPort) -> None:
+        self.program.ports[ctypes.c_uint32(port.ifindex)] = self._port_configs[port.ifindex]
+
+    def _route(self, switch: str, destination: IPv4Address, ways: Sequence[int]) -> tuple[RouteKey, Route]:
+        key = RouteKey(self._names.index(switch), (ctypes.c_uint8 * 4)(*destination.packed))
+        return key, Route(len(ways), (ctypes.c_uint32 * MAX_NEXT_HOPS)(*ways))
 
     def _state(self, ifindex: int) -> PortState:
         return self.program.state[ctypes.c_uint32(ifindex)]
