@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dlcp.model.result import TABLES, RunResult
+from dlcp.model.tables import write_columns
 from dlcp.model.topology import LeafSpine
 
-PROFILE, REAL = "resnet50", "fashion-cnn"
-WORKERS = tuple(f"h{i}" for i in range(1, 9))
-SERVERS = ("h9", "h10")
+PROFILE, REAL = "profile", "real"
+WORKERS = ("h1", "h2", "h3", "h4", "h6", "h7", "h8", "h9")
+SERVERS = ("h5", "h10")
 LINK_BPS = 1e8
 
 
@@ -28,6 +27,7 @@ LINK_BPS = 1e8
 class Behaviour:
     """How a made-up scheme fares: queueing (s), chance and length of a timeout, lost and resent shares."""
 
+    scheme: str
     label: str
     queueing_s: float
     timeout_chance: float
@@ -38,25 +38,25 @@ class Behaviour:
 
 
 SCHEMES = (
-    Behaviour("tcp", 0.024, 0.020, 0.200, 0.0, 0.011, {
+    Behaviour("tcp", "TCP", 0.024, 0.020, 0.200, 0.0, 0.011, {
         "congestion_control": "cubic", "ecn": False, "rto_min_s": 0.2, "load_balancing": "flow-hash",
         "priority_queues": 1,
     }),
-    Behaviour("tcp-tuned", 0.020, 0.016, 0.010, 0.0, 0.014, {
+    Behaviour("tcp-tuned", "TCP tuned", 0.020, 0.016, 0.010, 0.0, 0.014, {
         "congestion_control": "cubic", "ecn": False, "rto_min_s": 0.005, "load_balancing": "flow-hash",
         "priority_queues": 1,
     }),
-    Behaviour("dlcp", 0.012, 0.0, 0.0, 0.021, 0.004, {
+    Behaviour("dlcp", "DLCP", 0.012, 0.0, 0.0, 0.021, 0.004, {
         "congestion_control": "timely", "loss_bound": 0.1, "stop": "lazy", "selective_drop": "wred",
         "load_balancing": "per-packet", "priority_queues": 5,
     }),
 )  # fmt: skip
 EXPECT = [
-    {"job": PROFILE, "metric": "jct_s", "scheme": "dlcp", "against": "tcp", "relation": "better"},
-    {"job": PROFILE, "metric": "message_p99_s", "scheme": "dlcp", "against": "tcp", "relation": "better"},
-    {"job": PROFILE, "metric": "jct_s", "scheme": "dlcp", "against": "tcp-tuned", "relation": "not-worse"},
-    {"job": REAL, "metric": "final_accuracy", "scheme": "dlcp", "against": "tcp", "relation": "not-worse"},
-    {"job": REAL, "metric": "time_to_accuracy_s", "scheme": "dlcp", "against": "tcp", "relation": "better"},
+    {"job": PROFILE, "metric": "jct_s", "scheme": "DLCP", "against": "TCP", "relation": "better"},
+    {"job": PROFILE, "metric": "message_p99_s", "scheme": "DLCP", "against": "TCP", "relation": "better"},
+    {"job": PROFILE, "metric": "jct_s", "scheme": "DLCP", "against": "TCP tuned", "relation": "not-worse"},
+    {"job": REAL, "metric": "final_accuracy", "scheme": "DLCP", "against": "TCP", "relation": "not-worse"},
+    {"job": REAL, "metric": "time_to_accuracy_s", "scheme": "DLCP", "against": "TCP", "relation": "better"},
 ]
 REGIME = {
     "lab_rate_bps": 1e10, "link_rate_bps": LINK_BPS, "byte_scale": 25.0, "time_dilation": 4.0,
@@ -90,19 +90,11 @@ def make_results(
 
 
 def write_run(directory: Path, result: RunResult, tables: dict[str, dict[str, Any]]) -> None:
-    """One result directory; columns that a table does not give are null."""
+    """One result directory, the tables first."""
     directory.mkdir(parents=True)
     for name, columns in tables.items():
-        rows = len(next(iter(columns.values())))
-        schema = pa.schema([(column, _arrow(kind)) for column, kind in TABLES[name].items()])
-        arrays = [pa.array(columns.get(field.name, [None] * rows), field.type) for field in schema]
-        pq.write_table(pa.Table.from_arrays(arrays, schema=schema), directory / f"{name}.parquet",
-                       compression="zstd", write_statistics=False, store_schema=False)  # fmt: skip
+        write_columns(directory, name, columns)
     (directory / "result.json").write_text(result.model_dump_json(indent=1), encoding="utf-8")
-
-
-def _arrow(kind: str) -> pa.DataType:
-    return pa.list_(pa.int64()) if kind == "list<int64>" else pa.type_for_alias(kind)
 
 
 def _result(
@@ -111,13 +103,13 @@ def _result(
     graph = LeafSpine(kind="leaf-spine", leaves=2, spines=2, hosts=10, rate=LINK_BPS).graph
     idle = 0.04 if bad else 0.31
     return RunResult(
-        run_id=f"{behaviour.label}-{job}-{repeat}", experiment=experiment, scheme=behaviour.label,
+        run_id=f"{behaviour.scheme}-{job}-{repeat}", experiment=experiment, scheme=behaviour.scheme,
         label=behaviour.label, job=job, repeat=repeat, seed=seed * 1000 + repeat, substrate="emulate",
         status="suspect" if bad else "ok", reason="CPU idle 4 % is below 10 %" if bad else "", jct_s=jct_s,
-        run={"scheme": behaviour.label, "job": job, "repeat": repeat}, regime=REGIME,
+        run={"workload": job, "job": {"workers": WORKERS, "servers": SERVERS}}, regime=REGIME,
         ideal={"iteration_s": 0.27 if job == PROFILE else 0.05, "jct_s": 6.5 if job == PROFILE else 1.2,
                "message_s": 0.0066},
-        traffic={"dlcp": 10_485_760, "tcp": 0} if behaviour.label == "dlcp" else {"dlcp": 0, "tcp": 10_485_760},
+        traffic={"dlcp": 10_485_760, "tcp": 0} if behaviour.scheme == "dlcp" else {"dlcp": 0, "tcp": 10_485_760},
         knobs=behaviour.knobs, topology=graph.model_dump(mode="json"),
         intended={"name": behaviour.label, "port_buffer_bytes": 50_000},
         effective={"name": behaviour.label, "port_buffer_bytes": 49_920},
@@ -186,19 +178,19 @@ def _messages(
 
 
 def _ports(generator: np.random.Generator, behaviour: Behaviour) -> dict[str, Any]:
-    """Both leaves' and spines' ports; queue 7 control, queue 0 and the background's queue 5, DLCP's own in 6 … 2."""
-    data_queues = range(2, 7) if behaviour.label == "dlcp" else (0,)
+    """All switches' ports; queue 7 is control, 0 TCP's, 5 the background's, 6 to 2 DLCP's own."""
+    data_queues = range(2, 7) if behaviour.scheme == "dlcp" else (0,)
     graph = LeafSpine(kind="leaf-spine", leaves=2, spines=2, hosts=10, rate=LINK_BPS).graph
     rows: list[dict[str, Any]] = []
     for switch in graph.switches:
         for neighbour in graph.neighbours[switch]:
             for queue in sorted({*data_queues, 5, 7}):
                 for precedence in range(3):
-                    used = precedence == 0 or (behaviour.label == "dlcp" and queue in data_queues)
+                    used = precedence == 0 or (behaviour.scheme == "dlcp" and queue in data_queues)
                     packets = int(generator.poisson(900 / len(data_queues))) * used
-                    tail = packets // 60 if behaviour.label != "dlcp" and queue in (0, 5) else packets // 900
-                    wred = (packets * precedence // 25) if behaviour.label == "dlcp" else 0
-                    marks = packets // 40 if behaviour.label == "dlcp" and precedence == 0 and queue < 7 else 0
+                    tail = packets // 60 if behaviour.scheme != "dlcp" and queue in (0, 5) else packets // 900
+                    wred = (packets * precedence // 25) if behaviour.scheme == "dlcp" else 0
+                    marks = packets // 40 if behaviour.scheme == "dlcp" and precedence == 0 and queue < 7 else 0
                     rows.append({
                         "switch": switch, "port": f"{switch}-{neighbour}", "queue": queue, "precedence": precedence,
                         "enqueued_packets": packets, "enqueued_bytes": 1500 * packets,
