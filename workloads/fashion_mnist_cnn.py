@@ -34,6 +34,8 @@ FILES = {
     "t10k-labels-idx1-ubyte.gz": 10_000,
 }
 """File → values in it."""
+OUTPUT_DEVIATION = 0.05
+"""Of the last layer's initial weights: all classes start about equally likely."""
 PIXEL_MEAN, PIXEL_DEVIATION = 0.2860, 0.3530
 """Of the training images, pixels from 0 to 1."""
 
@@ -57,6 +59,8 @@ def job(options: JobOptions) -> TrainingJob:
     torch.manual_seed(options.seed)
     conv1, conv2 = torch.nn.Conv2d(1, 8, 3, padding=1), torch.nn.Conv2d(8, 16, 3, padding=1)
     fc1, fc2 = torch.nn.Linear(16 * 7 * 7, 64), torch.nn.Linear(64, 10)
+    for layer, deviation in ((conv1, None), (conv2, None), (fc1, None), (fc2, OUTPUT_DEVIATION)):
+        _initialise(layer, deviation)
     pool, relu = torch.nn.MaxPool2d(2), torch.nn.ReLU()
     model = torch.nn.Sequential(conv1, relu, pool, conv2, relu, pool, torch.nn.Flatten(), fc1, relu, fc2)
 
@@ -84,12 +88,25 @@ def shuffle(seed: int, epoch: int, count: int) -> npt.NDArray[np.int64]:
     return np.random.default_rng([seed, 6, epoch]).permutation(count)
 
 
+def _initialise(layer: torch.nn.Conv2d | torch.nn.Linear, deviation: float | None) -> None:
+    """He's initialisation, or normal with a deviation. PyTorch's own starts so slowly here that the spread between
+    seeds after 100 iterations is several points of accuracy; with this it is half a point."""
+    import torch
+
+    if deviation is None:
+        torch.nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+    else:
+        torch.nn.init.normal_(layer.weight, std=deviation)
+    assert layer.bias is not None
+    torch.nn.init.zeros_(layer.bias)
+
+
 def normalised(pixels: npt.NDArray[np.uint8]) -> torch.Tensor:
-    """Images as float32 N×1×28×28 with mean 0 and deviation 1."""
+    """Images as float32 N×1×28×28 with mean 0 and deviation 1, channels last (the CPU's faster kernels)."""
     import torch
 
     scaled = (pixels.astype(np.float32) / 255.0 - np.float32(PIXEL_MEAN)) / np.float32(PIXEL_DEVIATION)
-    return torch.from_numpy(scaled[:, None])
+    return torch.from_numpy(scaled[:, None]).to(memory_format=torch.channels_last)
 
 
 @cache

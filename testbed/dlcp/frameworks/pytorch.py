@@ -18,7 +18,7 @@ from dlcp.transport.endpoint import Floats
 from dlcp.transport.parameter_server import Iteration, Worker, parameters_crc32
 from dlcp.transport.tagging import Tensor
 
-EVALUATION_BATCH = 1000
+EVALUATION_BATCH = 250
 
 torch.set_num_threads(1)  # several workers share the machine; more threads each would fight over its cores
 
