@@ -42,3 +42,11 @@ class MachineCannot(Problem):
 
     def __init__(self, where: str, what: str, hint: str = "") -> None:
         super().__init__(where, what, hint, exit_code=ExitCode.MACHINE_CANNOT)
+
+
+class Problems(Exception):  # noqa: N818 - shown to a person, as Problem is
+    """Several things are wrong at once; each is a Problem."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from dlcp import schemes
-from dlcp.errors import Problem
+from dlcp.errors import Problem, Problems
 from dlcp.model.document import Document, Loc
 from dlcp.model.experiment import Experiment, SchemeChoice
 from dlcp.model.explain import did_you_mean, explain
@@ -40,14 +40,6 @@ class Ready:
     workloads: dict[str, Workload]
     schemes: dict[str, Scheme]
     warnings: list[Problem]
-
-
-class Problems(Exception):  # noqa: N818 - shown to a person, as Problem is
-    """Several things are wrong at once; each is a Problem."""
-
-    def __init__(self, problems: list[Problem]) -> None:
-        super().__init__("\n".join(str(problem) for problem in problems))
-        self.problems = problems
 
 
 def check(path: Path, workloads: Path = WORKLOADS) -> Checked:

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from dlcp.errors import MachineCannot, Problem
+from dlcp.errors import ExitCode, MachineCannot, Problem
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
 from dlcp.runner.plan import Cell, Plan
-from dlcp.runner.store import Store, wrong_tables
+from dlcp.runner.store import FINISHED_STATUSES, Store, wrong_tables
 from dlcp.substrates import provenance
 from dlcp.substrates.base import OnProgress, Substrate
 
@@ -38,6 +38,18 @@ class Execution:
     statuses: dict[str, int]
     made: int
     kept: int
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is anything to compare."""
+        return any(self.statuses.get(status) for status in FINISHED_STATUSES)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """RUN_FAILED with any failed run, SUSPECT with any suspect one."""
+        if self.statuses.get("failed"):
+            return ExitCode.RUN_FAILED
+        return ExitCode.SUSPECT if self.statuses.get("suspect") else ExitCode.FINE
 
 
 def missing(plan: Plan, results: dict[str, RunResult], *, retry_suspect: bool = False) -> list[Cell]:

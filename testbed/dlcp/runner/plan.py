@@ -53,6 +53,10 @@ class Plan:
         """Names of all runs."""
         return frozenset(cell.run.id for cell in self.cells)
 
+    def folder(self, results: Path) -> Path:
+        """Where its results lie."""
+        return results / self.ready.experiment.name
+
 
 def known_substrates() -> list[str]:
     """Substrates that this version can run on."""

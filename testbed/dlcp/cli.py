@@ -1,0 +1,263 @@
+"""The `dlcp` command: parse, call, print. Whatever is slow to import is imported by the command that needs it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import App, CycloptsError, Parameter
+
+from dlcp import __version__
+from dlcp.errors import ExitCode, MachineCannot, Problem, Problems
+
+RESULTS = Path("results")
+
+app = App(
+    name="dlcp",
+    help="DLCP, a loss-tolerant transport for distributed DNN training, and the testbed that compares it with others.",
+    version=__version__,
+    help_epilogue=(
+        "EXPERIMENT is a file, or the name of one in testbed/experiments, such as quickstart. "
+        "Exit codes: 0 fine, 1 a run failed, 2 the file or the arguments are wrong, 3 this machine cannot, "
+        "4 finished but suspect or an expectation does not hold, 130 interrupted (safe to repeat)."
+    ),
+)
+
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for a program instead of text.")]
+Results = Annotated[Path, Parameter(name="--results", help="Folder that results are in.")]
+On = Annotated[str, Parameter(name="--on", help="Substrate to run on: emulate.")]
+
+
+@app.command
+def doctor(*, results: Results = RESULTS, json: Json = False) -> int:
+    """Say what this machine can do, and the one command that mends each gap."""
+    from dlcp import screen
+    from dlcp.runner.doctor import examine, gaps
+
+    groups = examine(results)
+    if json:
+        screen.print_json([vars(group) | {"checks": [vars(check) for check in group.checks]} for group in groups])
+    else:
+        screen.print_doctor(groups)
+    return ExitCode.MACHINE_CANNOT if gaps(groups) else ExitCode.FINE
+
+
+@app.command
+def show(
+    kind: Literal["schemes", "workloads", "switches", "topologies"], name: str | None = None, *, json: Json = False
+) -> int:
+    """List schemes, workloads, switches or topologies, or tell all about one.
+
+    Parameters
+    ----------
+    kind
+        What to list.
+    name
+        One of them, to see all of it.
+    """
+    from dlcp import screen
+    from dlcp.runner.show import details, overview
+
+    if name is None:
+        found = overview(kind)
+        (screen.print_json if json else screen.print_rows)(found)
+    else:
+        (screen.print_json if json else screen.print_details)(details(kind, name))
+    return ExitCode.FINE
+
+
+@app.command
+def check(experiment: str, *, json: Json = False) -> int:
+    """Name every problem of an experiment file at once, by file:line:col. Touches nothing."""
+    from dlcp import screen
+    from dlcp.model.load import find_experiment
+    from dlcp.runner import check as checking
+
+    found = checking.check(find_experiment(experiment))
+    if json:
+        lists = {"problems": found.problems, "warnings": found.warnings}
+        screen.print_json({key: [screen.problem_data(one) for one in value] for key, value in lists.items()})
+    else:
+        screen.print_problems(found.warnings, warning=True)
+        screen.print_problems(found.problems)
+        count = len(found.problems)
+        screen.console().print(f"{found.path}: " + (f"{count} problem{'s' * (count > 1)}" if count else "fine"))
+    return ExitCode.BAD_INPUT if found.problems else ExitCode.FINE
+
+
+@app.command
+def plan(experiment: str, *, on: On = "emulate", results: Results = RESULTS, json: Json = False) -> int:
+    """Show the runs of an experiment, the time they take, and what the fabric stands for. Starts nothing."""
+    from dlcp import screen
+    from dlcp.model.load import find_experiment
+    from dlcp.runner.check import ready
+    from dlcp.runner.outline import outline
+
+    found = outline(ready(find_experiment(experiment)), on, results)
+    if json:
+        screen.print_json(found.data())
+    else:
+        screen.print_problems(found.plan.ready.warnings, warning=True)
+        screen.print_plan(found)
+    return ExitCode.FINE
+
+
+@app.command
+def run(
+    experiment: str,
+    *,
+    on: On = "emulate",
+    results: Results = RESULTS,
+    retry_suspect: Annotated[bool, Parameter(negative="", help="Make suspect runs again, as failed ones are.")] = False,
+) -> int:
+    """Run what is missing of an experiment, then show the comparison. Again = resume."""
+    from dlcp import screen
+    from dlcp.model.load import find_experiment
+    from dlcp.progress import progress_on
+    from dlcp.runner.check import ready
+    from dlcp.runner.execute import execute
+    from dlcp.runner.outline import outline
+
+    found = outline(ready(find_experiment(experiment)), on, results, retry_suspect=retry_suspect)
+    screen.print_problems(found.plan.ready.warnings, warning=True)
+    screen.print_summary(found)
+    with progress_on(screen.console()) as listener:
+        execution = execute(found.plan, results, listener, retry_suspect=retry_suspect)
+    if not execution.measured:
+        screen.print_execution(execution)
+        return execution.exit_code
+    compared = _report(found.plan.folder(results), None, only=found.plan.run_ids)
+    return execution.exit_code or compared
+
+
+@app.command
+def status(results: Path = RESULTS, *, json: Json = False) -> int:
+    """Show what is done: per job and scheme, how many repeats are finished, suspect, failed or missing.
+
+    Parameters
+    ----------
+    results
+        Folder of all results, or of one experiment's.
+    """
+    from dlcp import screen
+    from dlcp.runner.status import status as find_status
+
+    found = find_status(results)
+    if json:
+        screen.print_json(screen.status_data(found))
+    else:
+        screen.print_status(found)
+    return ExitCode.FINE
+
+
+@app.command
+def report(results: Path = RESULTS, *, out: Path | None = None, json: Json = False) -> int:
+    """Compare the schemes: terminal tables, report.html and CSV files beside the results.
+
+    Parameters
+    ----------
+    results
+        Folder of an experiment's results (or of all, when there is one experiment).
+    out
+        Folder that the files go to, if not beside the results.
+    """
+    return _report(results, out, json=json)
+
+
+@app.command
+def shell(
+    experiment: str,
+    *,
+    command: Annotated[str | None, Parameter(name=["--command", "-c"])] = None,
+    scheme: str | None = None,
+) -> int:
+    """Bring the emulated fabric of an experiment up and give Mininet's own prompt.
+
+    Parameters
+    ----------
+    command
+        Run this one command instead, such as "h1 ping -c 3 h2"; its exit code is returned.
+    scheme
+        Label of the scheme whose switch and host settings are used; default: the experiment's first.
+    """
+    from dlcp.model.load import find_experiment
+    from dlcp.runner.check import ready
+    from dlcp.runner.shell import open_shell
+
+    return open_shell(ready(find_experiment(experiment)), scheme, command)
+
+
+@app.command
+def clean(
+    folder: Path = RESULTS,
+    *,
+    results: Annotated[bool, Parameter(negative="", help="Finished runs and reports too.")] = False,
+    yes: Annotated[bool, Parameter(negative="", help="Remove what is listed.")] = False,
+) -> int:
+    """List what killed runs left behind; with --yes, remove it. Only what this tool owns.
+
+    Parameters
+    ----------
+    folder
+        Folder that results are in.
+    """
+    from dlcp import screen
+    from dlcp.runner.clean import find, remove
+
+    found = (remove if yes else find)(folder, with_results=results)
+    screen.print_cleaning(found, removed=yes)
+    return ExitCode.FINE
+
+
+def main() -> None:
+    """Entry point: runs the command in sys.argv and exits with its code."""
+    sys.exit(_dispatch(sys.argv[1:]))
+
+
+def _dispatch(arguments: list[str]) -> int:
+    """Parse and call; problems are printed, and become the exit code that DESIGN names."""
+    try:
+        command, bound, _ = app.parse_args(arguments, print_error=True, exit_on_error=False)
+    except CycloptsError:
+        return ExitCode.BAD_INPUT
+    try:
+        code = _call(command, bound.args, bound.kwargs)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.FINE
+    return code
+
+
+def _call(command: Callable[..., int | None], args: tuple[object, ...], options: dict[str, object]) -> int:
+    try:
+        return int(command(*args, **options) or ExitCode.FINE)
+    except (Problem, Problems) as error:
+        from dlcp import screen
+
+        problems = error.problems if isinstance(error, Problems) else [error]
+        screen.print_problems(problems)
+        return max(problem.exit_code for problem in problems)
+    except KeyboardInterrupt:
+        print("interrupted: finished runs are kept; the same command goes on from there", file=sys.stderr)
+        return ExitCode.INTERRUPTED
+
+
+def _report(results: Path, out: Path | None, *, only: frozenset[str] | None = None, json: bool = False) -> int:
+    from dlcp import screen
+
+    try:
+        from dlcp.report import report as make_report
+    except ModuleNotFoundError as error:
+        raise MachineCannot("dlcp report", f"needs {error.name}", "pip install 'dlcp[report]'") from error
+    summary = make_report(results, out, None if json else screen.console(), only=only)
+    if json:
+        screen.print_json(vars(summary) | {"outcomes": [vars(outcome) for outcome in summary.outcomes]})
+    return summary.exit_code
+
+
+if __name__ == "__main__":
+    main()

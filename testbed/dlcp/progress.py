@@ -1,0 +1,92 @@
+"""What a person sees while runs are made: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from dlcp.model.result import RunResult
+from dlcp.model.run import Run
+from dlcp.substrates.base import OnProgress
+
+_COLOURS = {"ok": "green", "suspect": "yellow", "failed": "red", "unsupported": "yellow"}
+
+
+class PlainProgress:
+    """One line when a run begins, one when it ends."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        pass
+
+    def begins(self, number: int, total: int, run: Run) -> OnProgress:
+        """See runner.execute.Listener."""
+        self._console.print(f"[{number}/{total}] {name_of(run)} …", markup=False, soft_wrap=True)
+        return lambda share, text: None
+
+    def ends(self, number: int, total: int, run: Run, result: RunResult, took_s: float) -> None:
+        """See runner.execute.Listener."""
+        self._console.print(f"[{number}/{total}] {ending(run, result, took_s)}", markup=False, soft_wrap=True)
+
+
+class BarProgress:
+    """A bar for all runs, which moves within a run too, and one line for each run that is over."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
+            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=console,
+        )  # fmt: skip
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._bar.stop()
+
+    def begins(self, number: int, total: int, run: Run) -> OnProgress:
+        """See runner.execute.Listener."""
+        task = self._task = self._bar.add_task("", total=total) if self._task is None else self._task
+        title = f"{number}/{total} {escape(name_of(run))}"
+        self._bar.update(task, completed=number - 1, description=f"{title}: setting up")
+
+        def on_progress(share: float, text: str) -> None:
+            self._bar.update(task, completed=number - 1 + share, description=f"{title}: {escape(text)}")
+
+        return on_progress
+
+    def ends(self, number: int, total: int, run: Run, result: RunResult, took_s: float) -> None:
+        """See runner.execute.Listener."""
+        colour = _COLOURS[result.status]
+        self._console.print(f"[{colour}]{number}/{total}[/] {escape(ending(run, result, took_s))}", soft_wrap=True)
+        if self._task is not None:
+            self._bar.update(self._task, completed=number)
+
+
+def progress_on(console: Console) -> PlainProgress | BarProgress:
+    """A bar where it can be drawn over, lines where it cannot."""
+    return BarProgress(console) if console.is_terminal else PlainProgress(console)
+
+
+def name_of(run: Run) -> str:
+    """ "profile over DLCP, repeat 2"."""
+    return f"{run.job_name} over {run.scheme.label}, repeat {run.repeat + 1}"
+
+
+def ending(run: Run, result: RunResult, took_s: float) -> str:
+    """How a run ended, in one line."""
+    jct = f", job completion {result.jct_s:.2f} s" if result.jct_s is not None else ""
+    reason = f": {result.reason}" if result.reason else ""
+    return f"{name_of(run)}: {result.status}{jct} ({took_s:.0f} s in all){reason}"

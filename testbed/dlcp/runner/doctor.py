@@ -1,0 +1,104 @@
+"""What this machine can do, and the one command that mends each gap."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlcp.substrates.probe import Check, probe
+
+DATA_FOLDER = Path("/usr/share/datasets/fashion-mnist")
+"""Where Debian's package dataset-fashion-mnist puts its files; $DLCP_DATA names another folder."""
+DATA_FILES = tuple(
+    f"{part}-{content}-ubyte.gz" for part in ("train", "t10k") for content in ("images-idx3", "labels-idx1")
+)
+MIN_CORES = 2
+MIN_MEMORY_BYTES = 4 * 2**30
+"""Eight trainers that share one preloaded torch, the fabric and a report (measured: below 2 GiB together)."""
+MIN_DISK_BYTES = 500 * 10**6
+"""Room for the results of a few experiments: a run of the quickstart takes about 1 MB."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Checks that serve one purpose. needed: a gap here stops `dlcp run` of some experiment."""
+
+    title: str
+    checks: tuple[Check, ...]
+    needed: bool = True
+
+
+def examine(results: Path) -> list[Group]:
+    """All checks by purpose. results: where results are to be written. Takes about a second; changes nothing."""
+    return [
+        Group("machine", (_cores(), _memory(), _disk(results))),
+        Group("emulation", tuple(probe())),
+        Group("DLCP's native core", (_native(),)),
+        Group("training jobs", (_module("torch", "train"), _data())),
+        Group(
+            "reports", tuple(_module(name, "report") for name in ("pandas", "seaborn", "matplotlib", "scipy", "jinja2"))
+        ),
+        Group("notebooks", (_module("nbconvert", "notebooks"), _module("ipykernel", "notebooks")), needed=False),
+    ]
+
+
+def gaps(groups: list[Group]) -> list[Check]:
+    """What is missing of what is needed."""
+    return [check for group in groups if group.needed for check in group.checks if not check.ok]
+
+
+def _cores() -> Check:
+    cores = len(os.sched_getaffinity(0))
+    return Check("cores", cores >= MIN_CORES, f"{cores} (at least {MIN_CORES})", _unless(
+        cores >= MIN_CORES, "give this machine or container more CPUs"))  # fmt: skip
+
+
+def _memory() -> Check:
+    size_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    enough = size_bytes >= MIN_MEMORY_BYTES
+    shown = f"{size_bytes / 2**30:.1f} GiB (at least {MIN_MEMORY_BYTES / 2**30:g})"
+    return Check("memory", enough, shown, _unless(enough, "give this machine or container more memory"))
+
+
+def _disk(results: Path) -> Check:
+    folder = next(path for path in (results.absolute(), *results.absolute().parents) if path.is_dir())
+    free_bytes = shutil.disk_usage(folder).free
+    enough = free_bytes >= MIN_DISK_BYTES
+    shown = f"{free_bytes / 1e9:.1f} GB free at {folder} (at least {MIN_DISK_BYTES / 1e9:g})"
+    return Check(
+        "disk", enough, shown, _unless(enough, "dlcp clean --results --yes, or name another folder: --results")
+    )
+
+
+def _native() -> Check:
+    name = "dlcp.transport._native"
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        return Check("C core", False, str(error), "pip install --editable .")
+    return Check("C core", True, "compiled")
+
+
+def _module(name: str, extra: str) -> Check:
+    if importlib.util.find_spec(name) is None:
+        return Check(name, False, "not in this Python", f"pip install 'dlcp[{extra}]'")
+    return Check(name, True, "installed")
+
+
+def _data() -> Check:
+    folder = Path(os.environ.get("DLCP_DATA", DATA_FOLDER))
+    absent = [name for name in DATA_FILES if not (folder / name).is_file()]
+    if not absent:
+        return Check("Fashion-MNIST", True, str(folder))
+    remedy = "apt-get install --no-install-recommends dataset-fashion-mnist"
+    if "DLCP_DATA" in os.environ:
+        remedy = "put the four files there, or unset DLCP_DATA"
+    return Check("Fashion-MNIST", False, f"{folder} lacks {', '.join(absent)}", remedy)
+
+
+def _unless(fine: bool, remedy: str) -> str:
+    return "" if fine else remedy

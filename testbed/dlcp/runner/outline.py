@@ -1,0 +1,64 @@
+"""A plan with what a person asks before starting it: is it admitted, what it stands for, how long it takes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dlcp.runner.admission import Load, admit
+from dlcp.runner.check import Ready
+from dlcp.runner.estimate import Estimate, estimate
+from dlcp.runner.execute import missing
+from dlcp.runner.plan import Cell, Plan, plan
+from dlcp.runner.stands_for import sentences, stands_for
+from dlcp.runner.store import Store
+
+
+@dataclass(frozen=True)
+class Outline:
+    """todo: cells without a result that counts. loads: what each job asks of this machine, when it emulates.
+
+    regime: what the fabric stands for, by job; regime_words: the same as lines of text.
+    """
+
+    plan: Plan
+    todo: tuple[Cell, ...]
+    loads: tuple[Load, ...]
+    estimate: Estimate
+    regime: dict[str, dict[str, Any]]
+    regime_words: tuple[str, ...]
+
+    def data(self) -> dict[str, Any]:
+        """For JSON."""
+        todo = {cell.run.id for cell in self.todo}
+        warnings = self.plan.ready.warnings
+        return {
+            "experiment": self.plan.ready.experiment.name,
+            "substrate": self.plan.substrate,
+            "runs": [_run_data(cell, done=cell.run.id not in todo) for cell in self.plan.cells],
+            "unsupported": [asdict(one) for one in self.plan.unsupported],
+            "regime": self.regime,
+            "loads": [asdict(load) | {"fits": load.fits} for load in self.loads],
+            "estimate": asdict(self.estimate),
+            "warnings": [{"where": one.where, "what": one.what, "hint": one.hint} for one in warnings],
+        }
+
+
+def outline(ready: Ready, substrate: str, results: Path, *, retry_suspect: bool = False) -> Outline:
+    """Plan an experiment. MachineCannot when this machine cannot carry it; Problem when the substrate is unknown."""
+    planned = plan(ready, substrate)
+    loads = admit(ready.experiment, len(os.sched_getaffinity(0))) if substrate == "emulate" else []
+    had, _ = Store(results, ready.experiment.name).load()
+    todo = missing(planned, had, retry_suspect=retry_suspect)
+    time = estimate(planned, todo, had)
+    return Outline(planned, tuple(todo), tuple(loads), time, stands_for(ready), tuple(sentences(ready)))
+
+
+def _run_data(cell: Cell, *, done: bool) -> dict[str, Any]:
+    run = cell.run
+    return {
+        "id": run.id, "job": run.job_name, "scheme": run.scheme.scheme, "label": run.scheme.label,
+        "repeat": run.repeat, "seed": run.seed, "done": done,
+    }  # fmt: skip

@@ -1,0 +1,120 @@
+"""What there is to choose from: schemes, workloads, switches, topologies. Plain data, for a table or for JSON."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel
+
+from dlcp import schemes
+from dlcp.errors import Problem, Problems
+from dlcp.model.explain import did_you_mean
+from dlcp.model.load import load_workload, workload_names
+from dlcp.model.qos import PRECEDENCES, QUEUES, LoadBalancing
+from dlcp.model.topology import LeafSpine, Star
+from dlcp.model.units import show_duration, show_size
+from dlcp.model.workload import Profile, Workload
+from dlcp.runner.estimate import FLOAT_BYTES
+
+Kind = Literal["schemes", "workloads", "switches", "topologies"]
+TOPOLOGIES: tuple[type[BaseModel], ...] = (LeafSpine, Star)
+
+Rows = list[dict[str, Any]]
+
+
+def overview(kind: Kind) -> Rows:
+    """One row for each thing of a kind; `name` first."""
+    return {"schemes": _schemes, "workloads": _workloads, "switches": _switches, "topologies": _topologies}[kind]()
+
+
+def details(kind: Kind, name: str) -> dict[str, Any]:
+    """All about one thing: scalars, and lists of rows. Problem when there is none of that name."""
+    known = [row["name"] for row in overview(kind)]
+    if name not in known:
+        raise Problem(f"show {kind}", f"there is no {name!r}", did_you_mean(name, known))
+    if kind == "schemes":
+        return _scheme(name)
+    if kind == "workloads":
+        return _workload(name)
+    return next(row for row in overview(kind) if row["name"] == name)
+
+
+def _schemes() -> Rows:
+    found = ((name, schemes.scheme_class(name)) for name in schemes.names())
+    return [
+        {"name": name, "title": kind.title, "mechanism": kind.mechanism, "substrates": ", ".join(kind.substrates)}
+        for name, kind in found
+    ]
+
+
+def _scheme(name: str) -> dict[str, Any]:
+    kind = schemes.scheme_class(name)
+    defaults = kind().model_dump(mode="json", by_alias=True)
+    knobs = [
+        {"knob": key, "default": defaults[key], "meaning": field.description or ""}
+        for key, field in ((field.alias or own, field) for own, field in kind.model_fields.items())
+    ]
+    return {
+        "name": name, "title": kind.title, "mechanism": kind.mechanism, "paper": kind.paper,
+        "substrates": ", ".join(kind.substrates), "knobs": knobs,
+    }  # fmt: skip
+
+
+def _workloads() -> Rows:
+    rows = []
+    for name in workload_names():
+        workload = _load(name)
+        what = (
+            f"{workload.parameters:,} parameters in {len(workload.layers)} layers, times of {workload.device}"
+            if isinstance(workload, Profile)
+            else f"trains on {workload.dataset} with {workload.script}"
+        )
+        rows.append({"name": name, "kind": workload.kind, "batch": workload.batch, "what": what})
+    return rows
+
+
+def _workload(name: str) -> dict[str, Any]:
+    workload = _load(name)
+    if not isinstance(workload, Profile):
+        return workload.model_dump(mode="json")
+    layers = [
+        {
+            "layer": layer.name, "parameters": layer.parameters,
+            "gradient": show_size(layer.parameters * FLOAT_BYTES),
+            "forward": show_duration(layer.forward_s), "backward": show_duration(layer.backward_s),
+        }
+        for layer in workload.layers
+    ]  # fmt: skip
+    return {
+        **workload.model_dump(mode="json", exclude={"layers"}),
+        "gradient": show_size(workload.parameters * FLOAT_BYTES),
+        "forward": show_duration(sum(layer.forward_s for layer in workload.layers)),
+        "backward": show_duration(sum(layer.backward_s for layer in workload.layers)),
+        "layers": layers,
+    }
+
+
+def _load(name: str) -> Workload:
+    workload, problems = load_workload(name)
+    if workload is None:
+        raise Problems(problems)
+    return workload
+
+
+def _switches() -> Rows:
+    return [
+        {
+            "name": "emulated", "queues": QUEUES, "scheduling": "strict priority, chosen by DSCP",
+            "drop_precedences": PRECEDENCES, "wred": True, "ecn": True,
+            "load_balancing": ", ".join(get_args(LoadBalancing)), "made_of": "HTB and eBPF, on the substrate emulate",
+        }
+    ]  # fmt: skip
+
+
+def _topologies() -> Rows:
+    rows = []
+    for kind in TOPOLOGIES:
+        keys = [field.alias or name for name, field in kind.model_fields.items()]
+        name = get_args(kind.model_fields["kind"].annotation)[0]
+        rows.append({"name": name, "what": (kind.__doc__ or "").strip(), "keys": ", ".join(keys)})
+    return rows

@@ -1,0 +1,196 @@
+"""What commands print: tables and lines for a person, JSON for a program. No decision is made here."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from dlcp.errors import Problem
+from dlcp.model.units import show_rate, show_size
+from dlcp.runner.clean import Cleaning
+from dlcp.runner.doctor import Group, gaps
+from dlcp.runner.estimate import Estimate
+from dlcp.runner.execute import Execution
+from dlcp.runner.outline import Outline
+from dlcp.runner.status import ExperimentStatus
+
+PLAIN_WIDTH = 160
+"""Columns when the output is no terminal: wide enough that no line of a log is folded."""
+
+
+def console(*, error: bool = False) -> Console:
+    """Standard output or standard error."""
+    stream = sys.stderr if error else sys.stdout
+    return Console(file=stream, width=None if stream.isatty() else PLAIN_WIDTH, highlight=False, soft_wrap=False)
+
+
+def print_json(data: Any) -> None:
+    """Data as JSON on standard output; what JSON has no word for becomes text."""
+    print(json.dumps(data, indent=2, default=str, ensure_ascii=False))
+
+
+def print_problems(problems: Iterable[Problem], *, warning: bool = False) -> None:
+    """One problem after the other on standard error, never folded: editors read file:line:col."""
+    out = console(error=True)
+    for problem in problems:
+        mark = "[yellow]warning:[/] " if warning else ""
+        out.print(mark + escape(str(problem)), soft_wrap=True)
+
+
+def problem_data(problem: Problem) -> dict[str, str]:
+    """For JSON."""
+    return {"where": problem.where, "what": problem.what, "hint": problem.hint}
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], title: str = "") -> None:
+    """A table whose columns are the keys of the first row."""
+    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for name in rows[0] if rows else ():
+        table.add_column(name.replace("_", " "), overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(_shown(value)) for value in row.values()))
+    console().print(table)
+
+
+def print_details(details: Mapping[str, Any]) -> None:
+    """Scalars as lines, lists of rows as tables below them."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    lists = {name: value for name, value in details.items() if isinstance(value, list) and value}
+    for name, value in details.items():
+        if name not in lists:
+            table.add_row(name.replace("_", " "), escape(_shown(value)))
+    console().print(table)
+    for rows in lists.values():
+        console().print()
+        print_rows(rows)
+
+
+def print_doctor(groups: Sequence[Group]) -> None:
+    """One line a check, the command that mends it beneath."""
+    out = console()
+    for group in groups:
+        out.print(f"[bold]{group.title}[/]" + ("" if group.needed else " (optional)"))
+        for check in group.checks:
+            mark = "[green]ok     [/]" if check.ok else "[red]missing[/]" if group.needed else "[yellow]absent [/]"
+            out.print(f"  {mark} {check.name:<20} {escape(check.detail)}", soft_wrap=True)
+            if check.remedy and not check.ok:
+                out.print(f"          mend it: [bold]{escape(check.remedy)}[/]", soft_wrap=True)
+    count = len(gaps(list(groups)))
+    out.print("nothing is missing" if not count else f"{count} missing")
+
+
+def print_plan(outline: Outline) -> None:
+    """What would run, what the fabric stands for, and what it asks of this machine."""
+    out, plan = console(), outline.plan
+    print_summary(outline)
+    out.print()
+    for line in outline.regime_words:
+        out.print(escape(line))
+    for load in outline.loads:
+        out.print(
+            f"load of {load.job}: at most {load.packets_per_s / 1e3:.3g} thousand packets/s = {load.cpu:.2g} cores of "
+            f"{load.usable:g} that packets may take; links of up to {show_rate(load.carried_rate_bps)} would fit"
+        )
+    out.print()
+    todo = {cell.run.id for cell in outline.todo}
+    rows = [
+        {
+            "#": number, "run": cell.run.id, "job": cell.run.job_name, "scheme": cell.run.scheme.label,
+            "repeat": cell.run.repeat + 1, "seed": cell.run.seed, "": "" if cell.run.id in todo else "done",
+        }
+        for number, cell in enumerate(plan.cells, 1)
+    ]  # fmt: skip
+    print_rows(rows)
+
+
+def print_summary(outline: Outline) -> None:
+    """How many runs, how many are done, how long the rest takes."""
+    out, plan, experiment = console(), outline.plan, outline.plan.ready.experiment
+    schemes = ", ".join(choice.label for choice in experiment.schemes)
+    out.print(f"[bold]{experiment.name}[/]: {escape(experiment.description)}", soft_wrap=True)
+    out.print(
+        f"{len(plan.cells)} runs on {plan.substrate}: {len(experiment.schemes)} schemes ({escape(schemes)}) × "
+        f"{len(experiment.jobs)} jobs ({', '.join(experiment.jobs)}) × {experiment.repeats} repeats"
+    )
+    done = len(plan.cells) - len(outline.todo)
+    left = f"; the other {len(outline.todo)} take {duration_words(outline.estimate)}" if outline.todo else ""
+    out.print(f"{done} of them are done{left}")
+    for unsupported in plan.unsupported:
+        out.print(f"[yellow]unsupported[/]: {escape(unsupported.label)} {unsupported.why}")
+
+
+def print_execution(execution: Execution) -> None:
+    """How many runs ended how, when there is nothing to compare."""
+    counts = ", ".join(f"{count} {status}" for status, count in sorted(execution.statuses.items()))
+    console().print(f"no run to compare: {counts}")
+
+
+def duration_words(time: Estimate) -> str:
+    """ "about 5 min (at most 23 min), as 12 runs took"."""
+    basis = f", as {time.measured} runs took" if time.measured else ", a guess from the ideal times"
+    return f"about {_minutes(time.seconds)} (at most {_minutes(time.at_most_s)}){basis}"
+
+
+def print_status(found: Sequence[ExperimentStatus]) -> None:
+    """Per experiment a table of job × scheme, and the reasons of what is not fine."""
+    out = console()
+    for one in found:
+        out.print(f"[bold]{one.experiment}[/] in {one.folder}" + (" (running)" if one.running else ""))
+        rows = [
+            {
+                "job": row.job, "scheme": row.label, "ok": f"{row.counts.get('ok', 0)} of {row.repeats or '?'}",
+                **{name: row.counts.get(name, 0) for name in ("suspect", "failed", "unsupported")},
+                "missing": row.missing,
+            }
+            for row in one.rows
+        ]  # fmt: skip
+        print_rows(rows)
+        for row in one.rows:
+            for reason in row.reasons:
+                out.print(f"  {row.job}, {escape(row.label)}, {escape(reason)}", soft_wrap=True)
+        for invalid in one.invalid:
+            out.print(f"  [red]not a result[/]: {invalid.path}: {escape(invalid.why)}", soft_wrap=True)
+        if one.older:
+            out.print(f"  {one.older} results of an earlier version of the experiment are left out")
+        if one.unfinished and not one.running:
+            out.print(f"  {one.unfinished} unfinished runs; the next run, or dlcp clean, removes them")
+
+
+def status_data(found: Sequence[ExperimentStatus]) -> list[dict[str, Any]]:
+    """For JSON."""
+    return [asdict(one) | {"rows": [asdict(row) | {"missing": row.missing} for row in one.rows]} for one in found]
+
+
+def print_cleaning(cleaning: Cleaning, *, removed: bool) -> None:
+    """What went, or what would go."""
+    out = console()
+    for leftover in cleaning.leftovers:
+        out.print(f"{leftover.what:<15} {show_size(leftover.size_bytes):>10}  {leftover.path}", soft_wrap=True)
+    for kept in cleaning.kept:
+        out.print(f"[yellow]kept[/] {kept}", soft_wrap=True)
+    total = show_size(sum(leftover.size_bytes for leftover in cleaning.leftovers))
+    if not cleaning.leftovers:
+        out.print("nothing to remove")
+    elif removed:
+        out.print(f"removed {len(cleaning.leftovers)} ({total})")
+    else:
+        out.print(f"{len(cleaning.leftovers)} to remove ({total}); add --yes to do it")
+
+
+def _minutes(duration_s: float) -> str:
+    return f"{duration_s:.0f} s" if duration_s < 90 else f"{duration_s / 60:.0f} min"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else str(value)
