@@ -61,7 +61,8 @@ def _open_dlcp(
 ) -> Endpoint:
     from dlcp.transport.engine import DlcpEndpoint
 
-    return DlcpEndpoint(rank, address, port, peers, settings, job_cookie=job_cookie, link_rate_bps=link_rate_bps)
+    cookie = job_cookie & 0xFFFF_FFFF  # what its header has room for
+    return DlcpEndpoint(rank, address, port, peers, settings, job_cookie=cookie, link_rate_bps=link_rate_bps)
 
 
 _Opener = Callable[
