@@ -26,7 +26,7 @@ def validate(document: Document, kind: Any, loc: Loc = ()) -> tuple[Any, list[Pr
 
 def explain(document: Document, error: ValidationError, kind: Any, base: Loc = ()) -> list[Problem]:
     """Every error as a Problem at its line and column. `base`: where in the document the validated part stands."""
-    return [_explain_one(document, one, kind, base) for one in error.errors(include_url=False)]
+    return [_explain_one(document, one, kind, base) for one in error.errors(include_url=False) if not _echo(one)]
 
 
 def did_you_mean(wrong: object, known: Iterable[str]) -> str:
@@ -36,6 +36,11 @@ def did_you_mean(wrong: object, known: Iterable[str]) -> str:
         return ""
     near = difflib.get_close_matches(str(wrong), words, n=1)
     return (f"did you mean `{near[0]}`? " if near else "") + f"known: {', '.join(words)}"
+
+
+def _echo(error: ErrorDetails) -> bool:
+    """Whether an error only follows from others: pydantic finds a list too short without its wrong entries."""
+    return error["type"] == "too_short" and len(error["input"]) >= error["ctx"]["min_length"]
 
 
 def _explain_one(document: Document, error: ErrorDetails, kind: Any, base: Loc) -> Problem:
@@ -58,6 +63,8 @@ def _explain_one(document: Document, error: ErrorDetails, kind: Any, base: Loc) 
             hint = did_you_mean(wrong, _tags_at(kind, data, inner))
             return Problem(document.where((*loc, "kind")), f"kind {wrong!r} is not known", hint)
     what, hint = _fact(error)
+    if error["type"] == "invalid_key":
+        return Problem(document.where(loc, key=True), what, hint)
     return Problem(document.where(loc), f"`{_path(loc)}`: {what}" if loc else what, hint)
 
 
@@ -69,7 +76,9 @@ def _fact(error: ErrorDetails) -> tuple[str, str]:
             cause = context["error"]
             return (cause.what, cause.hint) if isinstance(cause, QuantityError) else (str(cause), "")
         case "literal_error":
-            return f"{value} is not known", did_you_mean(error["input"], _quoted(context["expected"]))
+            return f"{value} is not known", did_you_mean(
+                error["input"], _quoted(context["expected"]) or [context["expected"]]
+            )
         case "string_pattern_mismatch":
             return (
                 f"{value} does not fit the pattern {context['pattern']}",
@@ -94,9 +103,7 @@ def _fact(error: ErrorDetails) -> tuple[str, str]:
         case "less_than":
             return f"{value} is too large", f"it must be less than {context['lt']:g}"
         case "too_short":
-            return "it is empty" if not error[
-                "input"
-            ] else f"{len(error['input'])} entries are too few", f"at least {context['min_length']} needed"
+            return "it is empty", f"at least {context['min_length']} needed"
         case "tuple_type" | "list_type":
             return f"{value} is not a list", "write [a, b, c], or one `- a` a line"
         case "dict_type" | "model_type" | "model_attributes_type":

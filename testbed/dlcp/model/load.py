@@ -94,18 +94,21 @@ def in_order(problems: list[Problem]) -> list[Problem]:
 
 
 def _workloads(document: Document, parts: Parts, folder: Path) -> tuple[dict[str, Workload], list[Problem]]:
-    """The workloads that the jobs name, and what is wrong with the names or the files."""
+    """The workloads that the jobs name, readable jobs or not, and what is wrong with the names or the files."""
     found: dict[str, Workload] = {}
     problems: list[Problem] = []
     known = workload_names(folder)
-    for job_name, job in parts.jobs.items():
-        if job.workload not in known:
-            where = document.where(("jobs", job_name, "workload"))
-            hint = did_you_mean(job.workload, known) or f"there is no workload in {folder}"
-            problems.append(Problem(where, f"no workload is called {job.workload!r}", hint))
+    for job_name in parts.job_names:
+        name = document.get(("jobs", job_name, "workload"))
+        if not isinstance(name, str):
             continue
-        workload, wrong = load_workload(job.workload, folder)
+        if name not in known:
+            where = document.where(("jobs", job_name, "workload"))
+            hint = did_you_mean(name, known) or f"there is no workload in {folder}"
+            problems.append(Problem(where, f"no workload is called {name!r}", hint))
+            continue
+        workload, wrong = load_workload(name, folder)
         problems += wrong
         if workload is not None:
-            found[job.workload] = workload
+            found[name] = workload
     return found, problems

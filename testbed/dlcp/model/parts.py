@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from dlcp.model.document import Document
-from dlcp.model.experiment import Expectation, Scaling, SchemeChoice
+from dlcp.model.experiment import Expectation, Experiment, Scaling, SchemeChoice
 from dlcp.model.explain import validate
 from dlcp.model.topology import LeafSpine, Star, Topology
 from dlcp.model.units import Size
@@ -51,8 +51,8 @@ def collect(document: Document) -> Parts:
         topology=one(Topology, "topology"),
         port_buffer_bytes=one(Size, "port_buffer"),
         scaling=one(Scaling, "scaling"),
-        repeats=one(int, "repeats"),
-        name=one(str, "name"),
+        repeats=one(Annotated[int, Experiment.model_fields["repeats"]], "repeats"),
+        name=one(Annotated[str, Experiment.model_fields["name"]], "name"),
         job_names=tuple(str(name) for name in raw_jobs) if isinstance(raw_jobs, dict) else (),
         jobs=entries(Job, "jobs"),
         background=entries(Background, "background"),
