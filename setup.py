@@ -1,4 +1,4 @@
-"""Only what pyproject.toml cannot say: the native core is built with the package, for the stable ABI of CPython 3.11."""
+"""Only what pyproject.toml cannot say: the native core is built with the package, for CPython 3.11's stable ABI."""
 
 from setuptools import setup
 

@@ -28,6 +28,7 @@ struct dlcp_congestion_ack {
 	uint32_t acked;         /* packets newly acknowledged */
 	uint32_t marked;        /* packets newly reported with CE */
 	uint8_t queue;          /* of the sample */
+	uint8_t senders;        /* ranks that the receiver heard data from of late, this one included; 0 = unknown */
 	uint8_t window_limited; /* the window, not the application, held the sender back since the last call */
 };
 
@@ -46,6 +47,8 @@ struct dlcp_congestion {
 	void (*on_loss)(void *state, const struct dlcp_congestion_loss *loss);
 	void (*on_restart)(void *state); /* first packet after an idle time */
 	double (*window)(const void *state);
+	/* time between packets, from the latest round-trip time */
+	double (*pace_ns)(const void *state, uint64_t latest_rtt_ns);
 	struct dlcp_congestion *next;
 };
 

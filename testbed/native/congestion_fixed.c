@@ -32,6 +32,13 @@ static double fixed_window(const void *state)
 	return ((const struct fixed *)state)->window;
 }
 
+static double fixed_pace_ns(const void *state, uint64_t latest_rtt_ns)
+{
+	(void)state;
+	(void)latest_rtt_ns;
+	return 0; /* as fast as the link */
+}
+
 static struct dlcp_congestion fixed = {
 	.name = "fixed",
 	.init = fixed_init,
@@ -39,6 +46,7 @@ static struct dlcp_congestion fixed = {
 	.on_loss = fixed_on_loss,
 	.on_restart = fixed_on_restart,
 	.window = fixed_window,
+	.pace_ns = fixed_pace_ns,
 };
 
 DLCP_CONGESTION_REGISTER(fixed)

@@ -8,8 +8,10 @@
 
 #include "protocol_internal.h"
 
-/* Of the silence limit: how often a peer that owes something and says nothing is asked whether it lives. */
-enum { PINGS_PER_SILENCE = 8 };
+/* How often, within the silence limit, a peer that owes something and says nothing is asked whether it lives. */
+enum { GREETINGS_PER_SILENCE = 8 };
+#define FIRST_GREETING_NS (20 * MILLISECOND) /* repeated after so long, then twice that, and so on */
+#define GREET_EVERY_NS SECOND                /* while data flow: one packet a second */
 
 int dlcp_fail(struct dlcp_protocol *protocol, int code, const char *format, ...)
 {
@@ -248,7 +250,6 @@ static void dispatch(struct dlcp_protocol *protocol, struct peer *peer, const st
 		dlcp_on_data(protocol, peer, header, bytes + DLCP_HEADER_BYTES, now_ns);
 		break;
 	case DLCP_PROBE: dlcp_on_sequence(protocol, peer, header, ce, received_ns, now_ns); break;
-	case DLCP_PING: dlcp_ack_soon(protocol, peer, now_ns); break;
 	case DLCP_DONE: dlcp_on_done(protocol, peer, header, bytes, now_ns); break;
 	case DLCP_NACK: dlcp_on_nack(protocol, peer, header, bytes, size, now_ns); break;
 	case DLCP_STOP: dlcp_on_stop(protocol, peer, header, bytes, now_ns); break;
@@ -285,12 +286,59 @@ void dlcp_protocol_input(struct dlcp_protocol *protocol, const uint8_t *bytes, s
 	protocol->statistics.packets_ce += ce;
 	peer->heard = true;
 	peer->heard_ns = now_ns;
+	peer->greetings = 0;
 	if (type == DLCP_ACK) {
 		protocol->statistics.acks_received++;
 		dlcp_on_ack(protocol, peer, &ack, received_ns, now_ns);
 	} else {
 		dispatch(protocol, peer, &header, bytes, size, ce, received_ns, now_ns);
 	}
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* The last sign of life, or since when one is expected. */
+static uint64_t silent_since(const struct peer *peer)
+{
+	return later(peer->heard_ns, peer->owed_since_ns);
+}
+
+static bool owes(const struct peer *peer)
+{
+	return !peer->gone && (peer->expected_head || peer->waiting_head);
+}
+
+/* When a peer that owes something and says nothing counts as gone. */
+static uint64_t gone_time(const struct dlcp_protocol *protocol, const struct peer *peer)
+{
+	if (!owes(peer))
+		return NEVER;
+	return silent_since(peer) + (peer->heard ? protocol->config.silence_ns : protocol->config.first_contact_ns);
+}
+
+/* When to greet a peer: before the first data, now and then while data flow (the empty path may have become another), and
+ * when it owes something and is silent. */
+static uint64_t greeting_time(const struct dlcp_protocol *protocol, const struct peer *peer)
+{
+	uint32_t doublings = peer->greetings < BACKOFF_LIMIT ? peer->greetings : BACKOFF_LIMIT;
+	uint64_t at = NEVER;
+
+	if (!owes(peer) || dlcp_records_full(peer))
+		return NEVER;
+	if (!peer->greeted)
+		return 0;
+	if (peer->active)
+		at = peer->greeted_ns + (peer->srtt_ns ? GREET_EVERY_NS : FIRST_GREETING_NS << doublings);
+	return earlier(at, later(silent_since(peer), peer->greeted_ns) +
+				   protocol->config.silence_ns / GREETINGS_PER_SILENCE);
 }
 
 /* A burst of one control packet of so many bytes at heads[0]. */
@@ -313,7 +361,7 @@ static size_t build_control(struct dlcp_protocol *protocol, const struct control
 {
 	static const uint8_t types[] = {
 		[CONTROL_DONE] = DLCP_DONE, [CONTROL_NACK] = DLCP_NACK, [CONTROL_WAIT] = DLCP_NACK,
-		[CONTROL_STOP] = DLCP_STOP, [CONTROL_PING] = DLCP_PING,
+		[CONTROL_STOP] = DLCP_STOP,
 	};
 	uint8_t *bytes = protocol->heads[0];
 	const struct outgoing *message;
@@ -338,15 +386,11 @@ static size_t build_control(struct dlcp_protocol *protocol, const struct control
 		dlcp_header_encode(&header, bytes);
 		protocol->statistics.nacks_sent++;
 		return dlcp_nack_encode(&(struct dlcp_nack){ .round = control->round }, bytes);
-	case CONTROL_STOP:
+	default:
 		dlcp_header_encode(&header, bytes);
 		dlcp_put64(bytes + 32, control->delivered_bytes);
 		protocol->statistics.stops_sent++;
 		return DLCP_STOP_BYTES;
-	default:
-		dlcp_header_encode(&header, bytes);
-		protocol->statistics.pings_sent++;
-		return DLCP_HEADER_BYTES;
 	}
 }
 
@@ -362,21 +406,29 @@ static bool poll_control(struct dlcp_protocol *protocol, uint64_t now_ns, struct
 	return false;
 }
 
-/* A PROBE in the queue whose evidence is overdue. */
+/* A PROBE in a queue of data whose evidence is overdue, or as a greeting in the control queue. */
 static bool build_probe(struct dlcp_protocol *protocol, struct peer *peer, uint8_t queue, uint64_t now_ns,
 			struct dlcp_burst *burst)
 {
 	static const struct dlcp_key none = { 0 };
-	struct lane *lane = &peer->lanes[queue];
+	bool greeting = queue == DLCP_CONTROL_QUEUE;
+	uint8_t tos = greeting ? control_tos() : dlcp_class_tos(protocol, queue, CLASS_RELIABLE);
 	struct dlcp_header header;
 
 	dlcp_fill_header(protocol, DLCP_PROBE, &none, now_ns, &header);
 	dlcp_record(protocol, peer, queue, now_ns, &header.sequence);
 	dlcp_header_encode(&header, protocol->heads[0]);
-	lane->probes++;
-	protocol->statistics.probes_sent++;
-	return control_burst(protocol, peer->rank, dlcp_class_tos(protocol, queue, CLASS_RELIABLE), DLCP_HEADER_BYTES,
-			     now_ns, burst);
+	control_burst(protocol, peer->rank, tos, DLCP_HEADER_BYTES, now_ns, burst);
+	if (greeting) {
+		peer->greeted = true;
+		peer->greeted_ns = now_ns;
+		peer->greetings++;
+		protocol->statistics.greetings_sent++;
+	} else {
+		peer->lanes[queue].probes++;
+		protocol->statistics.probes_sent++;
+	}
+	return true;
 }
 
 /* Acknowledgements and probes: what follows from a peer's state alone. */
@@ -389,28 +441,14 @@ static bool poll_peer(struct dlcp_protocol *protocol, struct peer *peer, uint64_
 		protocol->statistics.acks_sent++;
 		return control_burst(protocol, peer->rank, control_tos(), DLCP_ACK_BYTES, now_ns, burst);
 	}
+	if (greeting_time(protocol, peer) <= now_ns)
+		return build_probe(protocol, peer, DLCP_CONTROL_QUEUE, now_ns, burst);
 	if (dlcp_records_full(peer) || !peer->in_flight)
 		return false;
 	for (uint8_t queue = 0; queue < DLCP_QUEUES; queue++)
 		if (dlcp_lane_timer(protocol, peer, queue) <= now_ns)
 			return build_probe(protocol, peer, queue, now_ns, burst);
 	return false;
-}
-
-/* A peer that owes something: until when it may be silent, and when it is to be asked. */
-struct silence {
-	uint64_t gone_ns, ping_ns;
-};
-
-static struct silence silence_of(const struct dlcp_protocol *protocol, const struct peer *peer)
-{
-	uint64_t limit = peer->heard ? protocol->config.silence_ns : protocol->config.first_contact_ns;
-	uint64_t since = peer->heard_ns > peer->owed_since_ns ? peer->heard_ns : peer->owed_since_ns;
-	uint64_t asked = peer->ping_ns > since ? peer->ping_ns : since;
-
-	if (peer->gone || (!peer->expected_head && !peer->waiting_head))
-		return (struct silence){ NEVER, NEVER };
-	return (struct silence){ since + limit, asked + protocol->config.silence_ns / PINGS_PER_SILENCE };
 }
 
 static const char *leg_name(uint8_t leg)
@@ -439,23 +477,18 @@ static int describe_peer(const struct peer *peer, char *text, size_t bytes)
 
 static void check_silence(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns)
 {
-	struct silence silence = silence_of(protocol, peer);
-	uint64_t since = peer->heard_ns > peer->owed_since_ns ? peer->heard_ns : peer->owed_since_ns;
-	char owes[DLCP_ERROR_BYTES / 2];
+	char debt[DLCP_ERROR_BYTES / 2];
 
-	if (silence.gone_ns <= now_ns) {
-		peer->gone = true;
-		peer->ack_at_ns = peer->loss_check_ns = peer->done_hint_ns = NEVER;
-		if (protocol->gone_rank < 0) {
-			protocol->gone_rank = peer->rank;
-			describe_peer(peer, owes, sizeof owes);
-			dlcp_fail(protocol, DLCP_ERROR_PEER_GONE, "rank %u is gone: silent for %.1f s while it owes: %s",
-				  peer->rank, (double)(now_ns - since) / 1e9, owes);
-		}
-	} else if (silence.ping_ns <= now_ns) {
-		peer->ping_ns = now_ns;
-		dlcp_control_push(protocol, &(struct control){ .kind = CONTROL_PING, .peer = peer->rank });
-	}
+	if (gone_time(protocol, peer) > now_ns)
+		return;
+	peer->gone = true;
+	peer->ack_at_ns = peer->loss_check_ns = peer->done_hint_ns = NEVER;
+	if (protocol->gone_rank >= 0)
+		return;
+	protocol->gone_rank = peer->rank;
+	describe_peer(peer, debt, sizeof debt);
+	dlcp_fail(protocol, DLCP_ERROR_PEER_GONE, "rank %u is gone: silent for %.1f s while it owes: %s", peer->rank,
+		  (double)(now_ns - silent_since(peer)) / 1e9, debt);
 }
 
 static void run_timers(struct dlcp_protocol *protocol, uint64_t now_ns)
@@ -490,11 +523,6 @@ int dlcp_protocol_poll_transmit(struct dlcp_protocol *protocol, uint64_t now_ns,
 	return 1;
 }
 
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 uint64_t dlcp_protocol_next_timer(struct dlcp_protocol *protocol, uint64_t now_ns)
 {
 	uint64_t at = dlcp_data_time(protocol, now_ns);
@@ -503,11 +531,10 @@ uint64_t dlcp_protocol_next_timer(struct dlcp_protocol *protocol, uint64_t now_n
 		return now_ns;
 	for (uint32_t i = 0; i < protocol->peer_count; i++) {
 		const struct peer *peer = protocol->peers[protocol->ranks[i]];
-		struct silence silence = silence_of(protocol, peer);
 
 		if (peer->gone)
 			continue;
-		at = earlier(at, earlier(silence.gone_ns, silence.ping_ns));
+		at = earlier(at, earlier(gone_time(protocol, peer), greeting_time(protocol, peer)));
 		at = earlier(at, earlier(peer->ack_at_ns, earlier(peer->loss_check_ns, peer->done_hint_ns)));
 		if (peer->in_flight && !dlcp_records_full(peer))
 			for (uint8_t queue = 0; queue < DLCP_QUEUES; queue++)

@@ -106,7 +106,7 @@ struct dlcp_statistics {
 	uint64_t packets_malformed;
 	uint64_t packets_ce;
 	uint64_t losses_detected, losses_spurious;
-	uint64_t acks_sent, acks_received, dones_sent, nacks_sent, stops_sent, probes_sent, pings_sent;
+	uint64_t acks_sent, acks_received, dones_sent, nacks_sent, stops_sent, probes_sent, greetings_sent;
 	uint64_t control_dropped;                  /* control intents that found their ring full; their timers repeat them */
 	uint64_t messages_sent, messages_received;
 	uint64_t lost_bytes;                       /* of finished received messages */

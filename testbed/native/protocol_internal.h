@@ -106,7 +106,7 @@ struct lane {
 
 struct peer {
 	uint16_t rank;
-	bool heard, gone;
+	bool heard, gone, greeted;
 	/* sending */
 	struct record *records;
 	uint32_t next_sequence, oldest; /* oldest: no record before it is in flight */
@@ -117,7 +117,7 @@ struct peer {
 	const struct dlcp_congestion *congestion;
 	uint64_t congestion_state[DLCP_CONGESTION_STATE_BYTES / 8];
 	uint64_t min_rtt_ns, old_min_rtt_ns, min_rtt_since_ns; /* two half windows */
-	uint64_t srtt_ns, rttvar_ns, reorder_ns;
+	uint64_t srtt_ns, rttvar_ns, latest_rtt_ns, reorder_ns;
 	uint64_t next_send_ns, idle_since_ns, loss_check_ns;
 	uint64_t done_hint_ns; /* no waiting message's done_at_ns is earlier */
 	uint32_t since_ack_request;
@@ -129,18 +129,19 @@ struct peer {
 	uint32_t largest;
 	uint8_t seen[DLCP_ACK_BITMAP_BYTES];
 	uint32_t largest_sent_us;
-	uint64_t largest_received_ns;
+	uint64_t largest_received_ns, data_ns; /* data_ns: when its last DATA came */
 	uint32_t received, ce, unacknowledged;
 	uint64_t ack_at_ns;
-	bool any_sequence;
+	bool any_sequence, any_data;
 	uint64_t *finished; /* by tensor * legs + leg: (iteration << 16 | step) + 1 of the newest message that is over */
 	uint32_t finished_tensors;
 	struct incoming *expected_head, *expected_tail;
 	/* life */
-	uint64_t heard_ns, owed_since_ns, ping_ns;
+	uint64_t heard_ns, owed_since_ns, greeted_ns;
+	uint32_t greetings; /* since it was last heard */
 };
 
-enum control_kind { CONTROL_DONE, CONTROL_NACK, CONTROL_WAIT, CONTROL_STOP, CONTROL_PING };
+enum control_kind { CONTROL_DONE, CONTROL_NACK, CONTROL_WAIT, CONTROL_STOP };
 
 struct control {
 	struct dlcp_key key;
@@ -170,6 +171,7 @@ struct dlcp_protocol {
 	double nic_ns;           /* when the link is free for the next packet */
 	uint32_t overflow;
 	int gone_rank;
+	uint32_t senders;        /* that this end heard data from of late */
 	float *scratch;          /* packet means, twice the largest tensor's packets */
 	uint32_t scratch_packets;
 	uint8_t heads[DLCP_BURST_PACKETS][DLCP_CONTROL_BYTES];

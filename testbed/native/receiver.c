@@ -3,6 +3,8 @@
 
 #include "protocol_internal.h"
 
+#define SENDER_MEMORY_NS (2 * MILLISECOND)
+
 struct incoming *dlcp_incoming_find(const struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key)
 {
 	struct incoming *message = protocol->incoming[dlcp_bucket(peer, key)];
@@ -278,6 +280,10 @@ void dlcp_on_sequence(struct dlcp_protocol *protocol, struct peer *peer, const s
 			peer->ce += ce;
 		}
 	}
+	if (header->type == DLCP_DATA) {
+		peer->data_ns = now_ns;
+		peer->any_data = true;
+	}
 	peer->unacknowledged++;
 	if (header->flags & DLCP_FLAG_ACK_NOW || header->type == DLCP_PROBE || peer->unacknowledged >= ACK_EVERY)
 		dlcp_ack_soon(protocol, peer, now_ns);
@@ -285,11 +291,27 @@ void dlcp_on_sequence(struct dlcp_protocol *protocol, struct peer *peer, const s
 		dlcp_ack_soon(protocol, peer, now_ns + protocol->config.ack_delay_ns);
 }
 
+/* How many ranks send to this one: of each, data came not longer ago than its turn takes, twice, when all take turns on
+ * a link like ours. */
+static uint8_t count_senders(struct dlcp_protocol *protocol, uint64_t now_ns)
+{
+	uint64_t recent_ns = SENDER_MEMORY_NS + (uint64_t)(2 * protocol->packet_ns) * protocol->senders;
+
+	protocol->senders = 0;
+	for (uint32_t i = 0; i < protocol->peer_count; i++) {
+		const struct peer *peer = protocol->peers[protocol->ranks[i]];
+
+		protocol->senders += peer->any_data && now_ns - peer->data_ns < recent_ns;
+	}
+	return protocol->senders < UINT8_MAX ? (uint8_t)protocol->senders : UINT8_MAX;
+}
+
 /* Write the acknowledgement of everything so far (DLCP_ACK_BYTES). */
 void dlcp_build_ack(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns, uint8_t *bytes)
 {
 	uint64_t held_ns = now_ns > peer->largest_received_ns ? now_ns - peer->largest_received_ns : 0;
 	struct dlcp_ack ack = {
+		.senders = count_senders(protocol, now_ns),
 		.source = protocol->config.rank,
 		.cookie = protocol->config.cookie,
 		.largest = peer->largest,

@@ -64,8 +64,11 @@ uint64_t dlcp_lane_timer(const struct dlcp_protocol *protocol, const struct peer
 	return lane->progress_ns + dlcp_timeout(protocol, peer, lane->probes);
 }
 
-static void sample_rtt(struct peer *peer, uint64_t rtt_ns, uint64_t now_ns)
+/* empty_path: of a small packet that overtook all data, so it counts for the smallest time only. */
+static void sample_rtt(struct peer *peer, uint64_t rtt_ns, bool empty_path, uint64_t now_ns)
 {
+	uint64_t error = rtt_ns > peer->srtt_ns ? rtt_ns - peer->srtt_ns : peer->srtt_ns - rtt_ns;
+
 	if (!peer->min_rtt_ns || now_ns - peer->min_rtt_since_ns > MIN_RTT_WINDOW_S * SECOND) {
 		peer->old_min_rtt_ns = peer->min_rtt_ns;
 		peer->min_rtt_ns = rtt_ns;
@@ -74,14 +77,13 @@ static void sample_rtt(struct peer *peer, uint64_t rtt_ns, uint64_t now_ns)
 		peer->min_rtt_ns = rtt_ns;
 	}
 	if (!peer->srtt_ns) {
-		peer->srtt_ns = rtt_ns;
+		peer->srtt_ns = peer->latest_rtt_ns = rtt_ns;
 		peer->rttvar_ns = rtt_ns / 2;
-		return;
+	} else if (!empty_path) {
+		peer->latest_rtt_ns = rtt_ns;
+		peer->rttvar_ns = (3 * peer->rttvar_ns + error) / 4; /* RFC 6298 */
+		peer->srtt_ns = (7 * peer->srtt_ns + rtt_ns) / 8;
 	}
-	uint64_t error = rtt_ns > peer->srtt_ns ? rtt_ns - peer->srtt_ns : peer->srtt_ns - rtt_ns;
-
-	peer->rttvar_ns = (3 * peer->rttvar_ns + error) / 4; /* RFC 6298 */
-	peer->srtt_ns = (7 * peer->srtt_ns + rtt_ns) / 8;
 }
 
 static uint64_t min_rtt(const struct peer *peer)
@@ -163,6 +165,12 @@ static uint64_t lost_at(const struct peer *peer, const struct record *record, ui
 	return record->sent_ns + 2 * patience_ns;
 }
 
+/* A packet of a message whose fate is open. A lost probe must not keep its place in the records. */
+static bool holds_back(const struct record *record)
+{
+	return record->state == IN_FLIGHT && record->message;
+}
+
 /* Find what is lost; sets when to look again without a further acknowledgement. */
 void dlcp_detect_losses(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns)
 {
@@ -187,7 +195,7 @@ void dlcp_detect_losses(struct dlcp_protocol *protocol, struct peer *peer, uint6
 		}
 		record_lost(protocol, peer, record, sequence, now_ns);
 	}
-	while (peer->oldest != peer->next_sequence && record_of(peer, peer->oldest)->state != IN_FLIGHT)
+	while (peer->oldest != peer->next_sequence && !holds_back(record_of(peer, peer->oldest)))
 		peer->oldest++;
 	if (loss.lost)
 		peer->congestion->on_loss(peer->congestion_state, &loss);
@@ -216,8 +224,10 @@ void dlcp_on_ack(struct dlcp_protocol *protocol, struct peer *peer, const struct
 	if (record_of(peer, ack->largest)->state == IN_FLIGHT && ack->bitmap[0] & 1) {
 		told.queue = record_of(peer, ack->largest)->queue;
 		told.rtt_ns = rtt_of(record_of(peer, ack->largest), ack, received_ns);
-		if (told.rtt_ns)
-			sample_rtt(peer, told.rtt_ns, now_ns);
+		if (told.rtt_ns && told.queue == DLCP_CONTROL_QUEUE) /* a full packet takes one packet time more, on each link */
+			sample_rtt(peer, told.rtt_ns + (uint64_t)protocol->packet_ns, true, now_ns);
+		else if (told.rtt_ns)
+			sample_rtt(peer, told.rtt_ns, false, now_ns);
 	}
 	for (uint32_t i = 0; i < DLCP_ACK_WINDOW && back + i < known; i++) {
 		struct record *record = record_of(peer, ack->largest - i);
@@ -230,6 +240,7 @@ void dlcp_on_ack(struct dlcp_protocol *protocol, struct peer *peer, const struct
 	told.marked = ack->ce - peer->reported_ce;
 	told.min_rtt_ns = min_rtt(peer);
 	told.srtt_ns = peer->srtt_ns;
+	told.senders = ack->senders;
 	told.window_limited = peer->window_limited;
 	if ((int32_t)told.marked > 0)
 		peer->reported_ce = ack->ce;

@@ -6,8 +6,6 @@
 
 /* A sender that was held up (by the scheduler, by a timer) may catch up at most this much of its link's time. */
 #define CATCH_UP_NS (500 * MICROSECOND)
-/* The pace within a round trip is a little above window / srtt, so that the window, not the pace, is what binds. */
-#define PACING_GAIN 1.1
 
 struct outgoing *dlcp_outgoing_find(const struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key)
 {
@@ -316,14 +314,13 @@ static uint32_t window_packets(const struct peer *peer)
 /* Time between packets to one peer. */
 static uint64_t pace_ns(const struct peer *peer)
 {
-	double window = peer->congestion->window(peer->congestion_state);
-
-	return (uint64_t)((double)peer->srtt_ns / (window * (window < 1 ? 1 : PACING_GAIN)));
+	return (uint64_t)peer->congestion->pace_ns(peer->congestion_state, peer->latest_rtt_ns);
 }
 
+/* Nothing is sent into a path that has not answered a greeting yet: its round-trip time sets the pace. */
 static bool window_open(const struct peer *peer)
 {
-	return !peer->gone && peer->in_flight < window_packets(peer) && !dlcp_records_full(peer);
+	return !peer->gone && peer->srtt_ns && peer->in_flight < window_packets(peer) && !dlcp_records_full(peer);
 }
 
 /* The packet that would be sent next: retransmissions first, in class order. UINT32_MAX: none. */

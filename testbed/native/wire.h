@@ -11,9 +11,9 @@
  *   DONE   header, u32 packets of the message, u32 round of probing
  *   NACK   header, u32 first packet, u32 packets described, u32 round, bitmap (1 = arrived, lowest bit first)
  *   STOP   header, u64 delivered bytes
- *   PROBE  header; takes a sequence number, travels in the queue of the data that it asks after
- *   PING   header; asks whether the peer lives
- *   ACK    shares the first 8 bytes:
+ *   PROBE  header; takes a sequence number. In a queue of data it asks after what was sent there before; in the control
+ *          queue it asks whether the peer lives and how long the empty path takes
+ *   ACK    shares the first 8 bytes, but byte 1 tells how many ranks are sending to this one (255: or more):
  *          8 u32 largest sequence seen | 12 u32 its time of sending | 16 u32 us since it came
  *         20 u32 packets received | 24 u32 of them with CE | 28 u32 datagrams lost at the receiver's socket
  *         32 u8[16] bitmap: bit i = sequence (largest - i) arrived, lowest bit first
@@ -52,7 +52,6 @@ enum dlcp_packet_type {
 	DLCP_NACK = 4,
 	DLCP_STOP = 5,
 	DLCP_PROBE = 6,
-	DLCP_PING = 7,
 };
 
 enum dlcp_flag {
@@ -91,7 +90,7 @@ struct dlcp_header {
 };
 
 struct dlcp_ack {
-	uint8_t flags;
+	uint8_t senders;
 	uint16_t source;
 	uint32_t cookie;
 	uint32_t largest;
@@ -158,7 +157,7 @@ static inline int dlcp_packet_type(const uint8_t *bytes, size_t size)
 		return DLCP_WIRE_SHORT;
 	if (bytes[0] >> 4 != DLCP_WIRE_VERSION)
 		return DLCP_WIRE_VERSION_UNKNOWN;
-	if ((bytes[0] & 15) < DLCP_DATA || (bytes[0] & 15) > DLCP_PING)
+	if ((bytes[0] & 15) < DLCP_DATA || (bytes[0] & 15) > DLCP_PROBE)
 		return DLCP_WIRE_TYPE_UNKNOWN;
 	return bytes[0] & 15;
 }
@@ -232,16 +231,16 @@ static inline int dlcp_header_decode(struct dlcp_header *header, const uint8_t *
 		return DLCP_WIRE_FIELD;
 	if (type == DLCP_DATA && (header->count == 0 || header->count > DLCP_PACKET_ELEMENTS))
 		return DLCP_WIRE_FIELD;
-	if (type == DLCP_NACK ? size < DLCP_NACK_FIXED_BYTES : size != dlcp_expected_bytes(header))
-		return DLCP_WIRE_LENGTH;
-	return DLCP_WIRE_OK;
+	if (type == DLCP_NACK)
+		return size < DLCP_NACK_FIXED_BYTES ? DLCP_WIRE_LENGTH : DLCP_WIRE_OK;
+	return size == dlcp_expected_bytes(header) ? DLCP_WIRE_OK : DLCP_WIRE_LENGTH;
 }
 
 /* Write an ACK into DLCP_ACK_BYTES at `bytes`. */
 static inline void dlcp_ack_encode(const struct dlcp_ack *ack, uint8_t *bytes)
 {
 	bytes[0] = (uint8_t)(DLCP_WIRE_VERSION << 4 | DLCP_ACK);
-	bytes[1] = ack->flags;
+	bytes[1] = ack->senders;
 	dlcp_put16(bytes + 2, ack->source);
 	dlcp_put32(bytes + 4, ack->cookie);
 	dlcp_put32(bytes + 8, ack->largest);
@@ -264,7 +263,7 @@ static inline int dlcp_ack_decode(struct dlcp_ack *ack, const uint8_t *bytes, si
 		return DLCP_WIRE_TYPE_UNKNOWN;
 	if (size != DLCP_ACK_BYTES)
 		return DLCP_WIRE_LENGTH;
-	ack->flags = bytes[1];
+	ack->senders = bytes[1];
 	ack->source = dlcp_get16(bytes + 2);
 	ack->cookie = dlcp_get32(bytes + 4);
 	ack->largest = dlcp_get32(bytes + 8);

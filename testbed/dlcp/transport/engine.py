@@ -23,8 +23,8 @@ class DlcpEndpoint:
     rank, address, port: this rank, and the IPv4 address and UDP port that it binds (0 = any; see `port`).
     peers: rank → (IPv4 address, port). job_cookie: 32 bits, the same at every rank; packets with another one are
     dropped. link_rate_bps: of this host's link, the pace of everything it sends.
-    silence_s: a peer that owes something and says nothing for so long is gone (it is asked before). first_contact_s: the
-    same for a peer that was never heard. timer_floor_s: least time before a probe is repeated.
+    silence_s: a peer that owes something and says nothing for so long is gone (it is asked before).
+    first_contact_s: the same for a peer that was never heard. timer_floor_s: least time before a probe is repeated.
     Raises TransportError when the socket cannot be had.
     """
 
