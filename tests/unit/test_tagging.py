@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -34,7 +35,7 @@ def test_plan__covers_every_element_once_in_order(elements: list[int], bucket: i
     tensors = plan_tensors(named(elements), bucket, servers, SETTINGS)
     assert tensors[0].start == 0
     assert tensors[-1].stop == sum(elements)
-    assert all(a.stop == b.start for a, b in zip(tensors, tensors[1:], strict=False))
+    assert all(a.stop == b.start for a, b in pairwise(tensors))
     assert all(tensor.elements > 0 for tensor in tensors)
 
 
@@ -108,7 +109,10 @@ def test_plan__bytes_scaled_resnet_keeps_full_messages() -> None:
     assert tensors[1].elements % PACKET_ELEMENTS == 0
 
 
-@pytest.mark.parametrize(("layers", "bucket", "servers"), [([], 100, 1), ([("a", 0)], 100, 1), ([("a", 1)], 3, 1)])
-def test_plan__nonsense_is_refused(layers: list[tuple[str, int]], bucket: int, servers: int) -> None:
-    with pytest.raises(ValueError, match="."):
-        plan_tensors(layers, bucket, servers, SETTINGS)
+@pytest.mark.parametrize(
+    ("layers", "bucket", "reason"),
+    [([], 100, "at least one layer"), ([("a", 0)], 100, "at least one element"), ([("a", 1)], 3, "buckets of 3 B")],
+)
+def test_plan__nonsense_is_refused(layers: list[tuple[str, int]], bucket: int, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        plan_tensors(layers, bucket, 1, SETTINGS)

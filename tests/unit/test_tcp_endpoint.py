@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import struct
 import time
 
 import numpy as np
@@ -184,9 +183,7 @@ def test_open__a_worker_with_another_cookie_is_told_so() -> None:
     def wrong_worker() -> None:
         peers = {1: (address(1), port)}
         with pytest.raises(TransportError, match="rank 1 hung up on our hello"):
-            TcpEndpoint(
-                0, address(0), port, peers, SETTINGS, job_cookie=1, connects_to=(1,), connect_timeout_s=3
-            )
+            TcpEndpoint(0, address(0), port, peers, SETTINGS, job_cookie=1, connects_to=(1,), connect_timeout_s=3)
 
     def lonely_server() -> None:
         with pytest.raises(TransportError, match=r"rank 0 in time \(1 connections rejected\)"):
@@ -245,26 +242,25 @@ def test_ecn__asked_for_but_not_negotiated_is_an_error() -> None:
 
 def test_source_ports__follow_from_the_cookie() -> None:
     """Paired runs meet the same flow-hash paths: the same cookie gives the same source port."""
-    ports = []
-    for cookie in (1, 1, 2):
+
+    def source_port(cookie: int) -> int:
         port = free_port()
 
-        def accept(port: int = port) -> int:
+        def accept() -> int:
             with socket.create_server((address(1), port)) as listener:
                 listener.settimeout(5)
-                client, (_, source_port) = listener.accept()
+                client, (_, found) = listener.accept()
                 with client:
-                    client.sendall(struct.pack("!4sHxxIQ", MAGIC, VERSION, 1, cookie_now))
-                    return int(source_port)
+                    client.sendall(HELLO.pack(MAGIC, VERSION, 1, cookie))
+                    return int(found)
 
-        cookie_now = cookie
-
-        def connect(port: int = port, cookie: int = cookie) -> None:
+        def connect() -> None:
             peers = {1: (address(1), port)}
             TcpEndpoint(0, address(0), port, peers, SETTINGS, job_cookie=cookie, connects_to=(1,)).close()
 
-        ports.append(together([accept, connect])[0])
-    assert ports[0] == ports[1] != ports[2]
+        return int(together([accept, connect])[0])
+
+    assert source_port(1) == source_port(1) != source_port(2)
 
 
 def test_send__wrong_arrays_are_refused() -> None:

@@ -1,0 +1,89 @@
+"""Every scheme tells of itself what a report shows, scales its timers, and renders an intent that holds together."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from dlcp import schemes
+from dlcp.model.experiment import Scaling
+from dlcp.transport.tagging import data_queues
+
+LAB = Scaling(lab_rate="10 Gbit/s", byte_scale=100)
+DILATED = Scaling(lab_rate="10 Gbit/s", byte_scale=10, time_dilation=10)
+BUFFER_BYTES = 40_000
+
+
+def test_names__are_the_files() -> None:
+    assert {"tcp", "tcp-tuned", "dlcp"} <= set(schemes.names())
+    with pytest.raises(KeyError):
+        schemes.scheme_class("base")
+
+
+@pytest.mark.parametrize("name", schemes.names())
+def test_scheme__tells_of_itself(name: str) -> None:
+    found = schemes.scheme_class(name)
+    assert found.title
+    assert found.paper
+    assert found.mechanism
+    assert all(field.description for field in found.model_fields.values()), "every knob is described"
+    found()
+
+
+@pytest.mark.parametrize("name", schemes.names())
+def test_scheme__an_unknown_knob_is_an_error(name: str) -> None:
+    with pytest.raises(ValidationError, match="Extra inputs"):
+        schemes.scheme_class(name).model_validate({"no_such_knob": 1})
+
+
+def test_tcp__is_left_as_linux_ships_it() -> None:
+    scheme = schemes.scheme_class("tcp")()
+    assert scheme.hosts(LAB).rto_min_s is None
+    assert scheme.transport(LAB).tcp_congestion_control == "cubic"
+    assert scheme.intent(BUFFER_BYTES).load_balancing == "flow-hash"
+    assert scheme.intent(BUFFER_BYTES).queues == {}
+
+
+def test_tcp__its_timer_is_stretched_with_time() -> None:
+    assert schemes.scheme_class("tcp")().hosts(DILATED).rto_min_s == pytest.approx(2.0)
+    assert schemes.scheme_class("tcp-tuned")().hosts(DILATED).rto_min_s == pytest.approx(0.05)
+    assert schemes.scheme_class("tcp-tuned")().hosts(LAB).rto_min_s == pytest.approx(0.005)
+
+
+def test_dlcp__drops_only_the_droppable_and_keeps_room_for_control() -> None:
+    intent = schemes.scheme_class("dlcp")().intent(BUFFER_BYTES)
+    for queue in data_queues(5):
+        reliable, protected, droppable = intent.queue(queue).profiles
+        assert reliable is None
+        assert protected is None
+        assert droppable is not None
+        assert 0 < droppable.minimum_bytes <= droppable.maximum_bytes < BUFFER_BYTES
+    assert intent.queue(7).reserved_bytes > 2 * 1514
+    assert intent.queue(7).profiles == (None, None, None)
+    assert intent.load_balancing == "per-packet"
+
+
+def test_dlcp__ect_is_one_step_that_spares_ecn_capable_packets() -> None:
+    intent = schemes.scheme_class("dlcp").model_validate({"selective_drop": "ect"}).intent(BUFFER_BYTES)
+    profile = intent.queue(5).profiles[0]
+    assert profile is not None
+    assert profile.mark
+    assert profile.minimum_bytes == profile.maximum_bytes
+
+
+def test_dlcp__off_drops_by_nothing_but_the_buffers_end() -> None:
+    intent = schemes.scheme_class("dlcp").model_validate({"selective_drop": "off"}).intent(BUFFER_BYTES)
+    assert all(profile is None for queue in range(8) for profile in intent.queue(queue).profiles)
+
+
+def test_dlcp__knobs_reach_the_agents() -> None:
+    knobs = {"loss_bound": "2.4 %", "stop": "eager", "priority_queues": 3, "layer_map": "equal-count"}
+    settings = schemes.scheme_class("dlcp").model_validate(knobs).transport(LAB)
+    assert settings.loss_bound == pytest.approx(0.024)
+    assert settings.pull_loss_bound == 0.0
+    assert (settings.stop, settings.priority_queues, settings.layer_map) == ("eager", 3, "equal-count")
+
+
+def test_dlcp__thresholds_out_of_order_are_refused() -> None:
+    with pytest.raises(ValidationError, match=r"droppable_from 0\.8 is above droppable_until 0\.6"):
+        schemes.scheme_class("dlcp").model_validate({"droppable_from": 0.8})

@@ -1,0 +1,157 @@
+"""A real training job: PyTorch over the parameter server, on Fashion-MNIST."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import yaml
+from local_agents import agents, session
+from pydantic import TypeAdapter
+
+from dlcp.agents.agent import optimizer
+from dlcp.agents.handles import Zygote
+from dlcp.agents.jobs import JobSpec, plan_job
+from dlcp.agents.scripts import JobOptions, load_script
+from dlcp.errors import Problem
+from dlcp.model.experiment import Scaling
+from dlcp.model.result import TABLES
+from dlcp.model.workload import Job, TransportSettings, Workload
+from dlcp.paths import WORKLOADS
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e .[train]")
+
+SCRIPT = "fashion_mnist_cnn.py"
+STEPS = 6
+SETTINGS = [TransportSettings(kind="tcp"), TransportSettings(kind="dlcp", loss_bound=0.0, priority_queues=5)]
+
+
+def script() -> ModuleType:
+    return load_script(SCRIPT)
+
+
+@pytest.fixture(scope="module")
+def data() -> None:
+    try:
+        script().images("t10k")
+    except Problem as problem:
+        pytest.skip(str(problem))
+
+
+@pytest.fixture(scope="module")
+def zygote(data: None) -> Iterator[Zygote]:
+    with Zygote.spawn(SCRIPT) as found:
+        yield found
+
+
+def spec(byte_scale: float = 1.0) -> JobSpec:
+    path = WORKLOADS / "fashion-mnist-cnn.yaml"
+    workload = TypeAdapter(Workload).validate_python(yaml.safe_load(path.read_text()))
+    job = Job(
+        workload="fashion-mnist-cnn", workers=("h1", "h2"), servers=("h3",), iterations=STEPS, bucket=40_000,
+        evaluations=3,
+    )  # fmt: skip
+    return plan_job("real", job, workload, Scaling(lab_rate="10 Gbit/s", byte_scale=byte_scale), seed=3)
+
+
+def reference_loss_and_accuracy(found: JobSpec) -> tuple[float, float]:
+    """The same training in this process: plain autograd, gradients averaged over the workers, the same update."""
+    module, sgd = script(), optimizer(found)
+    jobs = [module.job(JobOptions(found.seed, worker, 2, found.batch)) for worker in range(2)]
+    model = jobs[0].model
+    parameters = list(model.parameters())
+    velocities = [torch.zeros_like(p) for p in parameters]
+    for step in range(STEPS):
+        gradients = []
+        for job in jobs:
+            inputs, labels = job.batch(step)
+            gradients.append(torch.autograd.grad(job.loss(model(inputs), labels), parameters))
+        with torch.no_grad():
+            for p, v, *each in zip(parameters, velocities, *gradients, strict=True):
+                v.mul_(sgd.momentum).add_((each[0] + each[1]) / 2)
+                p.sub_(v * sgd.rate(step))
+    inputs, labels = jobs[0].test_set()
+    with torch.no_grad():
+        output = model(inputs)
+        return float(jobs[0].loss(output, labels)), float((output.argmax(1) == labels).float().mean())
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=["tcp", "dlcp"])
+def test_training__equals_the_same_steps_in_one_process(
+    zygote: Zygote, settings: TransportSettings, tmp_path: Path
+) -> None:
+    found = spec()
+    with agents(zygote, found.hosts) as started:
+        job = session(started, found, settings, tmp_path)
+        job.open()
+        job.start()
+        job.wait()
+        result, training = job.collect(), job.evaluate()
+        job.close()
+    loss, accuracy = reference_loss_and_accuracy(found)
+    assert set(training) == set(TABLES["training"])
+    assert training["step"] == [1, 3, 5]
+    assert training["time_s"] == sorted(training["time_s"])
+    assert training["loss"][-1] == pytest.approx(loss, abs=1e-4)
+    assert training["accuracy"][-1] == pytest.approx(accuracy, abs=2e-3)
+    rows = list(zip(result.iterations["iteration"], result.iterations["parameters_crc32"], strict=True))
+    assert len(rows) == 2 * STEPS
+    assert len(set(rows)) == STEPS, "both workers hold the same bits after every iteration"
+    assert all(compute_s > 0 for compute_s in result.iterations["compute_s"])
+    assert len(result.messages["job"]) == STEPS * len(found.tensors(settings)) * 2 * 2
+
+
+def test_layers__are_the_models() -> None:
+    job = script().job(JobOptions(seed=1, worker=0, workers=1, batch=4))
+    counts = tuple(sum(p.numel() for p in layer.parameters()) for layer in job.layers)
+    assert counts == tuple(count for _, count in script().LAYERS)
+    assert sum(counts) == sum(p.numel() for p in job.model.parameters()) == 52_138
+
+
+def test_initial_parameters__follow_from_the_seed_alone() -> None:
+    first, again, other = (
+        script().job(JobOptions(seed, worker, 8, 16)).initial_parameters() for seed, worker in ((1, 0), (1, 5), (2, 0))
+    )
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_order__workers_share_an_epoch_without_overlap() -> None:
+    order, count, workers, batch = script().order, 1000, 4, 25
+    options = [JobOptions(7, worker, workers, batch) for worker in range(workers)]
+    epoch = np.concatenate([order(o, count, step) for step in range(10) for o in options])
+    assert sorted(epoch) == list(range(count))
+    following = np.concatenate([order(o, count, 10 + step) for step in range(10) for o in options])
+    assert sorted(following) == list(range(count))
+    assert not np.array_equal(epoch, following)
+
+
+def test_byte_scale__does_not_touch_real_gradients() -> None:
+    assert spec(byte_scale=100.0).layers == spec().layers
+
+
+@pytest.mark.parametrize(
+    "content", [None, b"not gzip", gzip.compress(b"\0\0\x08\x03short"), gzip.compress(bytes(2000))[:40]]
+)
+def test_data__missing_or_broken_says_where_to_get_it(
+    content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if content is not None:
+        (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(content)
+    monkeypatch.setenv("DLCP_DATA", str(tmp_path))
+    with pytest.raises(Problem) as caught:
+        script().images.__wrapped__("t10k")
+    assert str(tmp_path / "t10k-images-idx3-ubyte.gz") in caught.value.where
+    assert "apt-get install dataset-fashion-mnist" in caught.value.hint
+    assert "DLCP_DATA" in caught.value.hint
+
+
+def test_data__missing_in_the_zygote_reaches_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DLCP_DATA", str(tmp_path))
+    with pytest.raises(Problem, match="Fashion-MNIST") as caught:
+        Zygote.spawn(SCRIPT)
+    assert "apt-get install dataset-fashion-mnist" in caught.value.hint
