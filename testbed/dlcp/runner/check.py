@@ -33,9 +33,13 @@ class Checked:
 
 @dataclass(frozen=True)
 class Ready:
-    """An experiment without a problem: what planning and running start from."""
+    """An experiment without a problem: what planning and running start from.
+
+    workload_folder: where its workloads' files lie.
+    """
 
     path: Path
+    workload_folder: Path
     experiment: Experiment
     workloads: dict[str, Workload]
     schemes: dict[str, Scheme]
@@ -56,7 +60,7 @@ def ready(path: Path, workloads: Path = WORKLOADS) -> Ready:
     checked = check(path, workloads)
     if checked.experiment is None:
         raise Problems(checked.problems)
-    return Ready(path, checked.experiment, checked.workloads, checked.schemes, checked.warnings)
+    return Ready(path, workloads, checked.experiment, checked.workloads, checked.schemes, checked.warnings)
 
 
 def _build_schemes(document: Document, parts: Parts) -> tuple[dict[str, Scheme], list[Problem]]:

@@ -13,7 +13,6 @@ from dlcp.errors import Problem
 from dlcp.model.explain import did_you_mean
 from dlcp.model.run import Run
 from dlcp.model.workload import Training
-from dlcp.paths import WORKLOADS
 from dlcp.runner.check import Ready
 from dlcp.substrates import __path__ as _substrate_folders
 
@@ -65,10 +64,10 @@ def known_substrates() -> list[str]:
     ]
 
 
-def plan(ready: Ready, substrate: str = "emulate", workloads: Path = WORKLOADS) -> Plan:
+def plan(ready: Ready, substrate: str = "emulate") -> Plan:
     """All runs of an experiment. The same file, workloads and schemes give the same plan, on any machine.
 
-    Problem when the substrate is not known. workloads: the folder that the experiment was loaded with.
+    Problem when the substrate is not known.
     """
     if substrate not in known_substrates():
         raise Problem("--on", f"no substrate is called {substrate!r}", did_you_mean(substrate, known_substrates()))
@@ -78,7 +77,7 @@ def plan(ready: Ready, substrate: str = "emulate", workloads: Path = WORKLOADS) 
         for label, scheme in ready.schemes.items()
         if label not in usable
     )
-    hashes = {name: _content_hash(ready, name, workloads) for name in ready.workloads}
+    hashes = {name: _content_hash(ready, name) for name in ready.workloads}
     cells = [
         _cell(ready, substrate, job_name, label, repeat, hashes)
         for repeat in range(ready.experiment.repeats)
@@ -129,8 +128,8 @@ def _cell(ready: Ready, substrate: str, job_name: str, label: str, repeat: int, 
     return Cell(Run(run_id, experiment, choice, job_name, job, workload, repeat, seed, substrate), definition)
 
 
-def _content_hash(ready: Ready, name: str, folder: Path) -> str:
+def _content_hash(ready: Ready, name: str) -> str:
     """Of the workload's file and of the training script that it names."""
-    workload = ready.workloads[name]
+    workload, folder = ready.workloads[name], ready.workload_folder
     files = [folder / f"{name}.yaml"] + ([folder / workload.script] if isinstance(workload, Training) else [])
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()

@@ -1,0 +1,181 @@
+"""Planning: the same file gives the same runs, in a fair order, paired by seed; loads and regimes are told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dlcp.errors import ExitCode, MachineCannot, Problem
+from dlcp.model.result import RunResult
+from dlcp.runner.admission import admit, load_of
+from dlcp.runner.check import ready
+from dlcp.runner.estimate import estimate, expected_s
+from dlcp.runner.execute import missing
+from dlcp.runner.outline import outline
+from dlcp.runner.plan import Plan, plan
+from dlcp.runner.stands_for import idle_rtt_s, sentences, stands_for
+from experiments import WORKLOAD, document, small, write
+
+
+def planned(folder: Path, **changes: object) -> Plan:
+    return plan(small(folder, **changes))
+
+
+def test_every_cell_once(tmp_path: Path) -> None:
+    cells = [(cell.run.job_name, cell.run.scheme.label, cell.run.repeat) for cell in planned(tmp_path).cells]
+    assert len(cells) == len(set(cells)) == 2 * 3 * 5
+    assert [repeat for _, _, repeat in cells] == sorted(repeat for _, _, repeat in cells)
+
+
+def test_seeds_are_paired_across_schemes_and_differ_otherwise(tmp_path: Path) -> None:
+    seeds: dict[tuple[str, int], set[int]] = {}
+    for cell in planned(tmp_path).cells:
+        seeds.setdefault((cell.run.job_name, cell.run.repeat), set()).add(cell.run.seed)
+    assert all(len(found) == 1 for found in seeds.values())
+    assert len(set.union(*seeds.values())) == len(seeds)
+
+
+def test_the_order_of_schemes_changes_from_repeat_to_repeat(tmp_path: Path) -> None:
+    cells = planned(tmp_path, repeats=20).cells
+    orders = {tuple(cell.run.scheme.label for cell in cells[i : i + 3]) for i in range(0, len(cells), 3)}
+    assert all(sorted(order) == ["DLCP", "TCP", "TCP tuned"] for order in orders)
+    assert len(orders) == 6
+    firsts = [cells[i].run.scheme.label for i in range(0, len(cells), 3)]
+    assert all(firsts.count(label) >= 5 for label in ("TCP", "TCP tuned", "DLCP"))  # of 40; 13 expected
+
+
+def test_the_plan_is_the_same_in_another_process(tmp_path: Path) -> None:
+    small(tmp_path)
+    code = (
+        "import sys; from pathlib import Path; from dlcp.runner.check import ready; from dlcp.runner.plan import plan\n"
+        "folder = Path(sys.argv[1]); workloads = folder / 'workloads'\n"
+        "print(*(c.run.id for c in plan(ready(folder / 'small.yaml', workloads)).cells))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    outputs = {
+        subprocess.run(command, env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True).stdout
+        for seed in ("1", "2")
+    }
+    assert outputs == {" ".join(cell.run.id for cell in planned(tmp_path).cells) + "\n"}
+
+
+def ids(found: Plan) -> dict[tuple[str, str, int], str]:
+    return {(c.run.job_name, c.run.scheme.label, c.run.repeat): c.run.id for c in found.cells}
+
+
+def test_an_id_changes_with_what_defines_the_run_alone(tmp_path: Path) -> None:
+    before = ids(planned(tmp_path))
+    assert len(set(before.values())) == len(before)
+
+    same = {"description": "other words", "repeats": 6, "time_limit": "50 s"}
+    after = ids(planned(tmp_path, **same))
+    assert {cell: after[cell] for cell in before} == before
+
+    for changes in ({"port_buffer": "50 kB"}, {"seed": 8}, {"scaling": {"lab_rate": "20 Gbit/s", "byte_scale": 200}}):
+        assert not set(ids(planned(tmp_path, **changes)).values()) & set(before.values()), changes
+
+    schemes = document()["schemes"]
+    knobs = [*schemes[:2], schemes[2] | {"knobs": {"loss_bound": "5 %"}}]
+    after = ids(planned(tmp_path, schemes=knobs))
+    assert {cell for cell in before if before[cell] != after[cell]} == {cell for cell in before if cell[1] == "DLCP"}
+
+
+def test_a_default_written_out_is_no_change(tmp_path: Path) -> None:
+    schemes = document()["schemes"]
+    default = plan(small(tmp_path)).ready.schemes["DLCP"].model_dump()["loss_bound"]
+    written = [*schemes[:2], schemes[2] | {"knobs": {"loss_bound": default}}]
+    assert ids(planned(tmp_path, schemes=written)) == ids(planned(tmp_path))
+
+
+def test_an_id_changes_with_the_workload_s_content(tmp_path: Path) -> None:
+    before = ids(planned(tmp_path))
+    path = write(tmp_path, document(), WORKLOAD | {"batch": 2})
+    found = plan(ready(path, tmp_path / "workloads"))
+    assert not set(ids(found).values()) & set(before.values())
+
+
+def test_an_unknown_substrate_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Problem, match="no substrate is called 'emulat'") as caught:
+        plan(small(tmp_path), "emulat")
+    assert "did you mean `emulate`" in caught.value.hint
+
+
+def test_a_load_that_fits_is_admitted(tmp_path: Path) -> None:
+    loads = admit(small(tmp_path).experiment, cores=2)
+    one_link_both_ways_pps = 2 * 100e6 / (1514 * 8)
+    assert [load.packets_per_s for load in loads] == pytest.approx([one_link_both_ways_pps] * 2)
+    assert all(load.fits and load.usable == 1.0 for load in loads)
+
+
+def test_a_load_that_does_not_fit_is_refused_with_the_rate_that_does(tmp_path: Path) -> None:
+    topology = {"kind": "star", "hosts": 4, "rate": "10 Gbit/s"}
+    heavy = small(tmp_path, topology=topology, scaling={"lab_rate": "10 Gbit/s"}).experiment
+    with pytest.raises(MachineCannot, match="cores") as caught:
+        admit(heavy, cores=2)
+    assert caught.value.exit_code == ExitCode.MACHINE_CANNOT
+    carried_bps = load_of(heavy, "one", 2).carried_rate_bps
+    assert 100e6 < carried_bps < 2e9
+    lighter = topology | {"rate": carried_bps * 0.999}
+    scaling = {"lab_rate": carried_bps * 0.999}
+    assert admit(small(tmp_path, topology=lighter, scaling=scaling).experiment, cores=2)
+    over = topology | {"rate": carried_bps * 1.001}
+    with pytest.raises(MachineCannot):
+        admit(small(tmp_path, topology=over, scaling={"lab_rate": carried_bps * 1.001}).experiment, cores=2)
+
+
+def test_background_alone_can_be_too_much(tmp_path: Path) -> None:
+    incast = {"kind": "incast", "sources": ["h1"], "sinks": ["h4"], "burst": "10 MB", "interval": "10 ms"}
+    with pytest.raises(MachineCannot) as caught:
+        admit(small(tmp_path, background=[incast]).experiment, cores=2)
+    assert "background alone" in caught.value.hint
+
+
+def test_the_regime_is_told_in_lab_units(tmp_path: Path) -> None:
+    dilated = small(tmp_path, scaling={"lab_rate": "100 Gbit/s", "byte_scale": 100, "time_dilation": 10})
+    found = stands_for(dilated)["one"]
+    assert found["port_buffer_packets"] == 26
+    assert found["port_buffer_lab_s"] == pytest.approx(320e-6)
+    assert found["TCP_rto_floor_lab_s"] == pytest.approx(0.2)
+    assert found["TCP tuned_rto_floor_lab_s"] == pytest.approx(0.005)
+    text = "\n".join(sentences(dilated))
+    assert "stand for 100 Gbit/s" in text
+    assert "RTO floor  TCP 200 ms, TCP tuned 5 ms in lab time" in text
+
+
+def test_the_idle_round_trip_is_store_and_forward(tmp_path: Path) -> None:
+    graph = small(tmp_path).experiment.topology.graph
+    assert idle_rtt_s(graph, 100e6) == pytest.approx(2 * (1514 + 64) * 8 / 100e6)
+
+
+def test_the_estimate_follows_the_ideal_and_then_what_was_measured(tmp_path: Path) -> None:
+    found = planned(tmp_path)
+    cell = found.cells[0]
+    push_s = 9_000_000 * 4 / 100 * 3 * 8 / 100e6
+    assert expected_s(cell.run) == pytest.approx(cell.run.job.iterations * (0.06 + push_s) * 1.5)
+    guess = estimate(found, list(found.cells), {})
+    assert guess.measured == 0
+    results = {c.run.id: result_of(c, jct_s=10.0) for c in found.cells[:6]}
+    informed = estimate(found, missing(found, results), results)
+    assert informed.measured == 6
+    assert informed.seconds == pytest.approx(24 * (10 + 3))
+    assert informed.at_most_s == pytest.approx(24 * (30 + 3))
+
+
+def test_the_outline_as_data_is_json(tmp_path: Path) -> None:
+    data = json.loads(json.dumps(outline(small(tmp_path), "emulate", tmp_path / "results").data()))
+    assert len(data["runs"]) == 30
+    assert not any(run["done"] for run in data["runs"])
+    assert data["estimate"]["seconds"] > 0
+
+
+def result_of(cell: object, **changes: object) -> RunResult:
+    run = cell.run  # type: ignore[attr-defined]
+    facts: dict[str, object] = {
+        "run_id": run.id, "experiment": run.experiment.name, "scheme": run.scheme.scheme, "label": run.scheme.label,
+        "job": run.job_name, "repeat": run.repeat, "seed": run.seed, "substrate": run.substrate, "status": "ok",
+    }  # fmt: skip
+    return RunResult.model_validate(facts | changes)
