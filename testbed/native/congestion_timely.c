@@ -33,11 +33,11 @@
 #define LOSS_STEP 0.5
 #define DROPPABLE_LOSS_STEP 0.25
 #define LOSS_MEMORY_RTTS 4  /* no fast growth so soon after a loss */
-#define LOW_QUEUE_PACKETS 4 /* T_low: so many packet times, and a quarter of the smallest rtt, above that */
-#define HIGH_QUEUE_PACKETS 12
-#define FLOW_PACKETS 4      /* both: so many packet times / sqrt(window) more, */
-#define FLOW_PACKETS_MOST 9 /* up to this */
-#define SHARED_QUEUE_PACKETS 14 /* what all senders to one receiver may have in queues together */
+#define LOW_QUEUE_PACKETS 6 /* T_low: so many packet times, and a quarter of the smallest rtt, above that */
+#define HIGH_QUEUE_PACKETS 14
+#define FLOW_PACKETS 3      /* both: so many packet times / sqrt(window) more, */
+#define FLOW_PACKETS_MOST 7 /* up to this */
+#define SHARED_QUEUE_PACKETS 15 /* what all senders to one receiver may have in queues together */
 #define PACING_GAIN 1.1         /* above one packet the window binds, not the pace */
 enum { SAMPLES = 4 };
 

@@ -267,6 +267,7 @@ void dlcp_protocol_input(struct dlcp_protocol *protocol, const uint8_t *bytes, s
 	struct peer *peer;
 
 	protocol->overflow = overflow;
+	protocol->timers_ran_ns = NEVER; /* what comes in may make a timer due at once */
 	if (type < 0) {
 		protocol->statistics.packets_malformed++;
 		return;
