@@ -13,6 +13,7 @@ from dlcp.schemes.base import Scheme
 
 LINUX_RTO_MIN_S = 0.2
 """TCP_RTO_MIN of Linux (include/net/tcp.h): HZ/5."""
+CONTROL_SYSCTL = "net.ipv4.tcp_congestion_control"
 LINUX_DEFAULTS = {
     "net.ipv4.tcp_ecn": "2",
     "net.ipv4.tcp_sack": "1",
@@ -34,7 +35,8 @@ class Tcp(Scheme):
     )
 
     congestion_control: Literal["cubic", "reno"] = Field(
-        default="cubic", description="the kernel's congestion control, set on every socket and read back"
+        default="cubic",
+        description="the kernel's congestion control, set on every host and read back from every socket",
     )
 
     def intent(self, port_buffer_bytes: int) -> QosIntent:
@@ -45,7 +47,7 @@ class Tcp(Scheme):
 
     def hosts(self, scaling: Scaling) -> HostSettings:
         floor_s = LINUX_RTO_MIN_S * scaling.time_dilation if scaling.time_dilation > 1 else None
-        return HostSettings(sysctls=LINUX_DEFAULTS, rto_min_s=floor_s)
+        return HostSettings(sysctls=LINUX_DEFAULTS | {CONTROL_SYSCTL: self.congestion_control}, rto_min_s=floor_s)
 
 
 SCHEME = Tcp

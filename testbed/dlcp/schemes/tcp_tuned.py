@@ -11,7 +11,7 @@ from dlcp.model.qos import QosIntent
 from dlcp.model.units import Duration
 from dlcp.model.workload import HostSettings, TransportSettings
 from dlcp.schemes.base import Scheme
-from dlcp.schemes.tcp import LINUX_DEFAULTS
+from dlcp.schemes.tcp import CONTROL_SYSCTL, LINUX_DEFAULTS
 
 
 class TcpTuned(Scheme):
@@ -25,7 +25,8 @@ class TcpTuned(Scheme):
     )
 
     congestion_control: Literal["cubic", "reno"] = Field(
-        default="cubic", description="the kernel's congestion control, set on every socket and read back"
+        default="cubic",
+        description="the kernel's congestion control, set on every host and read back from every socket",
     )
     rto_min_s: Duration = Field(
         default=0.005,
@@ -44,8 +45,11 @@ class TcpTuned(Scheme):
         return TransportSettings(kind="tcp", tcp_congestion_control=self.congestion_control)
 
     def hosts(self, scaling: Scaling) -> HostSettings:
-        idle = {"net.ipv4.tcp_slow_start_after_idle": str(int(self.slow_start_after_idle))}
-        return HostSettings(sysctls=LINUX_DEFAULTS | idle, rto_min_s=self.rto_min_s * scaling.time_dilation)
+        own = {
+            CONTROL_SYSCTL: self.congestion_control,
+            "net.ipv4.tcp_slow_start_after_idle": str(int(self.slow_start_after_idle)),
+        }
+        return HostSettings(sysctls=LINUX_DEFAULTS | own, rto_min_s=self.rto_min_s * scaling.time_dilation)
 
 
 SCHEME = TcpTuned
