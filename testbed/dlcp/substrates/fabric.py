@@ -72,10 +72,10 @@ class Fabric:
 
     def verify(self) -> None:
         """Read offloads, qdiscs, classes, programs and addresses back once more. Raises Problem if any has changed."""
-        for host, end in self._wiring.host_ends.items():
-            interfaces.verify(self._namespaces[host], [self._port(end)])
+        for namespace, ports in self._ports_by_namespace():
+            interfaces.verify(namespace, ports)
+        for host in self._wiring.graph.hosts:
             interfaces.verify_addresses(self._namespaces[host], self._wiring, host, self._tcp_metrics())
-        interfaces.verify(self._own, [self._port(end) for end in self._wiring.switch_ends])
         self._live.verify()
 
     def counters(self) -> list[dict[str, Any]]:
@@ -126,9 +126,15 @@ class Fabric:
             BPF_PINS,
         )
         self._switches.configure(self._intent, self._seed)
+        for namespace, ports in self._ports_by_namespace():
+            interfaces.set_up(namespace, ports)
         for host in wiring.graph.hosts:
-            self._set_up_host(host)
-        interfaces.set_up(self._own, [self._port(end) for end in wiring.switch_ends])
+            for name, value in self._sysctls().items():
+                self._namespaces[host].write_sysctl(name, value)
+            interfaces.address_host(self._namespaces[host], wiring, host, self._tcp_metrics())
+        for namespace, ports in self._ports_by_namespace():
+            interfaces.wait_until_up(namespace, ports)
+            interfaces.verify(namespace, ports)
         self._tell_mininet()
 
     def _start_nodes(self) -> None:
@@ -140,13 +146,13 @@ class Fabric:
         for switch in self._wiring.graph.switches:
             self.net.addSwitch(switch)
 
-    def _set_up_host(self, host: str) -> None:
-        namespace = self._namespaces[host]
-        for name, value in self._settings.sysctls.items():
-            if name != _CONGESTION_CONTROL:
-                namespace.write_sysctl(name, value)
-        interfaces.set_up(namespace, [self._port(self._wiring.host_ends[host])])
-        interfaces.address_host(namespace, self._wiring, host, self._tcp_metrics())
+    def _ports_by_namespace(self) -> list[tuple[Namespace, list[tc.Port]]]:
+        """The switches' first."""
+        found = [(self._own, [self._port(end) for end in self._wiring.switch_ends])]
+        return found + [(self._namespaces[host], [self._port(end)]) for host, end in self._wiring.host_ends.items()]
+
+    def _sysctls(self) -> dict[str, str]:
+        return {name: value for name, value in self._settings.sysctls.items() if name != _CONGESTION_CONTROL}
 
     def _tcp_metrics(self) -> interfaces.TcpMetrics:
         floor_s = self._settings.rto_min_s
@@ -177,7 +183,7 @@ class Fabric:
             namespace = self._namespaces[host]
             metrics = interfaces.tcp_metrics(namespace, self._wiring.host_ends[host].device)
             found[host] = {
-                "sysctls": {name: namespace.read_sysctl(name) for name in self._settings.sysctls},
+                "sysctls": {name: namespace.read_sysctl(name) for name in self._sysctls()},
                 "congestion_control": metrics.congestion_control,
                 "rto_min_s": None if metrics.rto_min_ms is None else metrics.rto_min_ms / 1000,
             }

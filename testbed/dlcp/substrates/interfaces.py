@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,9 @@ _OFFLOADS = {
 }
 """As ethtool takes them and as it prints them: with any of them on, what crosses a link is not what a wire carries."""
 
+
+_UP_WITHIN_S = 5.0
+_UP_POLL_S = 0.002
 
 _KNOWN_CONGESTION_CONTROLS = "net.ipv4.tcp_available_congestion_control"
 
@@ -46,15 +50,28 @@ def make_links(switches: Namespace, wiring: Wiring, pids: Mapping[str, int]) -> 
 
 
 def set_up(namespace: Namespace, ports: Sequence[tc.Port]) -> None:
-    """Offloads off, queues and programs on, link up; then everything is read back.
-
-    Raises Problem when a command fails or the live state differs.
-    """
+    """Offloads off, queues and programs on, link up. Raises Problem when a command fails."""
     for port in ports:
         namespace.run(["ethtool", "-K", port.device, *(word for name in _OFFLOADS for word in (name, "off"))])
     namespace.run(["tc", "-batch", "-"], [line for port in ports for line in tc.port_lines(port)])
     namespace.run(["ip", "-batch", "-"], [f"link set dev {name} up" for name in ("lo", *(p.device for p in ports))])
-    verify(namespace, ports)
+
+
+def wait_until_up(namespace: Namespace, ports: Sequence[tc.Port]) -> None:
+    """Until both ends of every link are up and carry: a device that was up first drops what it is given before.
+
+    Raises Problem when one does not come up in time.
+    """
+    deadline = time.monotonic() + _UP_WITHIN_S
+    wanted = {port.device for port in ports}
+    while True:
+        shown = json.loads(namespace.run(["ip", "-json", "link", "show", "up"]))
+        missing = wanted - {link["ifname"] for link in shown if link.get("operstate") == "UP"}
+        if not missing:
+            return
+        if time.monotonic() > deadline:
+            raise Problem(namespace.name, f"{', '.join(sorted(missing))} did not come up within {_UP_WITHIN_S} s")
+        time.sleep(_UP_POLL_S)
 
 
 def verify(namespace: Namespace, ports: Sequence[tc.Port]) -> None:
