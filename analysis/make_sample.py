@@ -15,6 +15,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -76,9 +77,10 @@ def _messages(frame: pd.DataFrame) -> pd.DataFrame:
     counted = frame[~frame["warmup"]]
     iterations = counted["iteration"].drop_duplicates().sort_values().head(ITERATIONS)
     counted = counted[counted["iteration"].isin(iterations)]
-    a_tensor = len(counted) / counted["tensor"].nunique()
-    every = max(1, round(counted["tensor"].nunique() / max(1, MESSAGES / a_tensor)))
-    return counted[counted["tensor"] % every == 0]
+    tensors = np.sort(counted["tensor"].unique())
+    kept = max(1, round(MESSAGES * len(tensors) / len(counted)))
+    chosen = tensors[np.linspace(0, len(tensors) - 1, min(kept, len(tensors))).astype(int)]
+    return counted[counted["tensor"].isin(chosen)]
 
 
 def _ports(frame: pd.DataFrame) -> pd.DataFrame:

@@ -102,7 +102,7 @@ def estimate(results: Results, runs: pd.DataFrame, job: str, label: str, metric:
     if metric.tail and metric.quantile is not None:
         pooled = samples(results, job, label, metric)
         return quantile_interval(pooled.values, pooled.blocks, metric.quantile, seed=SEED)
-    return mean_interval(_trusted(runs, label, metric)[metric.name].to_numpy(dtype=np.float64))
+    return mean_interval(np.asarray(_trusted(runs, label, metric), dtype=np.float64))
 
 
 def gain(results: Results, runs: pd.DataFrame, job: str, subject: str, against: str, metric: Metric) -> Gain:
@@ -110,9 +110,8 @@ def gain(results: Results, runs: pd.DataFrame, job: str, subject: str, against: 
 
     A tail that single runs cannot carry is compared through the pooled samples instead.
     """
-    pairs = _trusted(runs, subject, metric).join(_trusted(runs, against, metric), how="inner", rsuffix="_against")
-    ours = pairs[metric.name].to_numpy(dtype=np.float64)
-    theirs = pairs[f"{metric.name}_against"].to_numpy(dtype=np.float64)
+    pairs = pd.concat([_trusted(runs, label, metric) for label in (subject, against)], axis=1, join="inner")
+    ours, theirs = pairs.to_numpy(dtype=np.float64).T
     if metric.tail and metric.quantile is not None and len(ours) == 0:
         pooled = [samples(results, job, label, metric) for label in (subject, against)]
         found = quantile_ratio_interval((pooled[0].values, pooled[0].blocks), (pooled[1].values, pooled[1].blocks),
@@ -124,9 +123,10 @@ def gain(results: Results, runs: pd.DataFrame, job: str, subject: str, against: 
     return Gain(metric, subject, against, found, _verdict(found, metric))
 
 
-def _trusted(runs: pd.DataFrame, label: str, metric: Metric) -> pd.DataFrame:
+def _trusted(runs: pd.DataFrame, label: str, metric: Metric) -> pd.Series[float]:
+    """The trusted runs' values by (repeat, seed)."""
     mine = runs[(runs["label"] == label) & runs["trusted"].astype(bool)]
-    return mine.set_index(["repeat", "seed"])[[metric.name]].dropna()
+    return mine.set_index(["repeat", "seed"])[metric.name].dropna().astype(float)
 
 
 def _verdict(found: Estimate, metric: Metric) -> str:

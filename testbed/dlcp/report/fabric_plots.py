@@ -118,12 +118,15 @@ def _draw_node(ax: Axes, node: str, x: float, y: float, role: str, *, switch: bo
 
 
 def _roles(results: Results) -> dict[str, str]:
-    """Workers push, servers are pushed to; told by the messages themselves."""
+    """What the jobs' descriptions say; without one, workers are those who push, servers those who are pushed to."""
+    job = results.example().run.get("job")
+    if isinstance(job, dict) and "workers" in job and "servers" in job:
+        return dict.fromkeys(job["workers"], "worker") | dict.fromkeys(job["servers"], "server")
     push = results.table("messages")
     push = push[push["leg"] == "push"]
-    return {str(host): "worker" for host in push["src"].unique()} | {
-        str(host): "server" for host in push["dst"].unique()
-    }
+    return dict.fromkeys(map(str, push["src"].unique()), "worker") | dict.fromkeys(
+        map(str, push["dst"].unique()), "server"
+    )
 
 
 def _places(graph: Graph) -> dict[str, tuple[float, float]]:

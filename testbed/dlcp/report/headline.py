@@ -7,9 +7,9 @@ from dlcp.report.comparison import Comparison, Gain, JobComparison
 from dlcp.report.words import show_estimate, show_number
 
 _SAYS = {
-    "jct_s": "finishes {job} in {figure}",
-    "message_p99_s": "has 99 % of the messages of {job} done in {figure}",
-    "time_to_accuracy_s": "brings {job} to {target} test accuracy in {figure}",
+    "jct_s": "finishes job {job} in {figure}",
+    "message_p99_s": "has 99 % of the messages of job {job} done in {figure}",
+    "time_to_accuracy_s": "brings job {job} to {target} test accuracy in {figure}",
 }
 
 
@@ -55,4 +55,4 @@ def _accuracy(job: JobComparison) -> str:
     if metric not in job.metrics:
         return ""
     figures = [f"{label} {show_estimate(job.estimates[label, metric.name], metric)}" for label in job.labels[::-1]]
-    return f"Final test accuracy of {job.job}: {', '.join(figures)}."
+    return f"Final test accuracy of job {job.job}: {', '.join(figures)}."

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
@@ -155,17 +156,22 @@ def _load_run(directory: Path) -> Run | LeftOut:
         where = ".".join(str(part) for part in first["loc"])
         return LeftOut(directory, f"result.json, {where}: {first['msg']}")
     for name in TABLES:
-        lacking = _lacking_columns(directory / f"{name}.parquet", name)
-        if lacking:
-            return LeftOut(directory, f"{name}.parquet lacks {', '.join(lacking)}")
+        wrong = _wrong_with(directory / f"{name}.parquet", name)
+        if wrong:
+            return LeftOut(directory, f"{name}.parquet {wrong}")
     return run
 
 
-def _lacking_columns(file: Path, table: str) -> list[str]:
+def _wrong_with(file: Path, table: str) -> str:
+    """Why a table's file cannot be used; empty if it can, or is not there."""
     if not file.is_file():
-        return []
-    present = set(pq.read_schema(file).names)
-    return [column for column in TABLES[table] if column not in present]
+        return ""
+    try:
+        present = set(pq.read_schema(file).names)
+    except (pa.ArrowException, OSError) as error:
+        return f"cannot be read: {error}"
+    lacking = [column for column in TABLES[table] if column not in present]
+    return f"lacks {', '.join(lacking)}" if lacking else ""
 
 
 def _read_table(run: Run, name: str) -> pd.DataFrame | None:

@@ -103,5 +103,6 @@ def _image(figure: Figure | None, about: str) -> dict[str, str] | None:
     if figure is None:
         return None
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    with style.applied():  # its salt makes the same picture the same bytes
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return {"source": "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode(), "about": about}

@@ -79,7 +79,7 @@ def _counts(job: JobComparison) -> str:
 def _table(job: JobComparison, metrics: list[Metric], refused: dict[str, None]) -> Table:
     """refused collects the reasons of cells without a figure."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     units = {metric.name: unit_of(metric, [job.estimates[label, metric.name].value for label in job.labels])
              for metric in metrics}  # fmt: skip
     for metric in metrics:
@@ -88,7 +88,7 @@ def _table(job: JobComparison, metrics: list[Metric], refused: dict[str, None]) 
         table.add_row(Text(label, style="bold" if label == job.subject else ""),
                       *(_cell(job, label, metric, units[metric.name], refused) for metric in metrics))  # fmt: skip
     for against in job.labels[:-1]:
-        table.add_row(Text(f"{job.subject} over {against}", style="dim"),
+        table.add_row(Text(f"over {against}", style="dim"),
                       *(_gain_cell(job.gains[against, metric.name], refused) for metric in metrics))  # fmt: skip
     return table
 

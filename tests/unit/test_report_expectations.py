@@ -1,0 +1,103 @@
+"""Gains and expectations: what holds, what does not, what these results cannot tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
+
+from synthetic_results import write_run
+
+from dlcp.model.result import RunResult
+from dlcp.report.comparison import compare
+from dlcp.report.expectations import Outcome, evaluate
+from dlcp.report.headline import headline
+from dlcp.report.load import load
+from dlcp.report.words import show_gain
+
+FAST, SLOW, NEAR = (10.0, 10.2, 9.9, 10.1, 10.0), (14.0, 14.4, 13.9, 14.1, 14.2), (10.1, 10.1, 10.0, 10.0, 10.1)
+
+
+def outcomes(root: Path, *expect: dict[str, Any], times: dict[str, tuple[float, ...]], seeds: int = 0,
+             status: str = "ok") -> tuple[Outcome, ...]:  # fmt: skip
+    """Runs of job "j" with these completion times; `seeds` shifts those of TCP; the last TCP run has `status`."""
+    for label, given in times.items():
+        for repeat, jct_s in enumerate(given):
+            tcp = label == "TCP"
+            write_run(root / f"{label}-{repeat}", RunResult.model_validate({
+                "run_id": f"{label}-{repeat}", "experiment": "e", "scheme": label.lower(), "label": label, "job": "j",
+                "repeat": repeat, "seed": repeat + seeds * tcp, "substrate": "emulate", "jct_s": jct_s,
+                "status": status if tcp and repeat == len(given) - 1 else "ok", "expect": list(expect),
+            }), {})  # fmt: skip
+    return evaluate(compare(load(root)))
+
+
+def claim(relation: str = "better", metric: str = "jct_s", scheme: str = "DLCP", job: str = "j") -> dict[str, Any]:
+    return {"job": job, "metric": metric, "scheme": scheme, "against": "TCP", "relation": relation}
+
+
+def test_better__holds_when_the_intervals_are_apart(tmp_path: Path) -> None:
+    (found,) = outcomes(tmp_path, claim(), times={"DLCP": FAST, "TCP": SLOW})
+    assert (found.verdict, found.words) == ("holds", "10.04 ± 0.14 s against 14.12 ± 0.24 s")
+    assert found.claim == "j: job completion of DLCP better than TCP"
+
+
+@pytest.mark.parametrize("times", [{"DLCP": NEAR, "TCP": FAST}, {"DLCP": SLOW, "TCP": FAST}])
+def test_better__does_not_hold_when_they_overlap_or_lie_the_wrong_way(
+    tmp_path: Path, times: dict[str, tuple[float, ...]]
+) -> None:
+    (found,) = outcomes(tmp_path, claim(), times=times)
+    assert found.verdict == "does not hold"
+
+
+@pytest.mark.parametrize(("ours", "verdict"), [(NEAR, "holds"), (FAST, "holds"), (SLOW, "does not hold")])
+def test_not_worse__asks_the_paired_interval(tmp_path: Path, ours: tuple[float, ...], verdict: str) -> None:
+    (found,) = outcomes(tmp_path, claim("not-worse"), times={"DLCP": ours, "TCP": FAST})
+    assert found.verdict == verdict
+
+
+def test_cannot_tell__in_words(tmp_path: Path) -> None:
+    found = outcomes(
+        tmp_path, claim(), claim("not-worse"), claim(metric="speed"), claim(metric="final_accuracy"),
+        claim(scheme="pfabric"), claim(job="k"), times={"DLCP": FAST, "TCP": SLOW}, status="suspect",
+    )  # fmt: skip
+    assert {one.verdict for one in found} == {"cannot tell"}
+    assert [one.words for one in found] == [
+        "TCP: an interval needs 5 repeats, there are 4",
+        "an interval needs 5 pairs, there are 4",
+        "there is no metric 'speed'",
+        "no run of this job has final accuracy",
+        "no run of pfabric",
+        "no run of this job",
+    ]
+
+
+def test_pairs__need_the_same_seed(tmp_path: Path) -> None:
+    (found,) = outcomes(tmp_path, claim("not-worse"), times={"DLCP": FAST, "TCP": SLOW}, seeds=1)
+    assert (found.verdict, found.words) == ("cannot tell", "no pair of trusted runs has it")
+
+
+def test_a_scheme_may_be_named_instead_of_its_label(tmp_path: Path) -> None:
+    (found,) = outcomes(tmp_path, claim(scheme="dlcp"), times={"DLCP": FAST, "TCP": SLOW})
+    assert found.verdict == "holds"
+
+
+def test_gain__is_a_paired_change_with_its_direction(tmp_path: Path) -> None:
+    outcomes(tmp_path, times={"DLCP": tuple(0.8 * one for one in SLOW), "TCP": SLOW})
+    comparison = compare(load(tmp_path))
+    gain = comparison.jobs[0].gains["TCP", "jct_s"]
+    assert (gain.verdict, gain.estimate.value) == ("better", pytest.approx(0.8))
+    assert gain.estimate.high == pytest.approx(0.8)  # every pair says the same, however much the repeats differ
+    assert show_gain(gain).startswith("−20.0 % [−20.0, −20.0]")
+    other = compare(load(tmp_path), subject="TCP").jobs[0].gains["DLCP", "jct_s"]
+    assert (other.verdict, other.estimate.value) == ("worse", pytest.approx(1.25))
+
+
+def test_headline__claims_no_more_than_the_interval(tmp_path: Path) -> None:
+    outcomes(tmp_path, times={"DLCP": NEAR, "TCP": FAST})
+    assert headline(compare(load(tmp_path))) == (
+        "DLCP finishes job j in 10.060 ± 0.068 s: no clear difference from TCP (0.2 % [−1.1, 1.6]).",
+    )

@@ -1,0 +1,126 @@
+"""What is read, what is left out, and how that is said."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
+
+import pyarrow.parquet as pq
+from synthetic_results import PROFILE, REAL, make_results
+
+from dlcp.errors import Problem
+from dlcp.report.load import load
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Path:
+    return make_results(tmp_path, repeats=2, iterations=3, tensors=2)
+
+
+def edit(run: Path, **fields: object) -> None:
+    file = run / "result.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+
+
+def test_load__results_experiment_and_single_run(experiment: Path) -> None:
+    whole = load(experiment.parent)
+    assert len(whole.runs) == len(load(experiment).runs) == 12
+    assert whole.directory == experiment
+    assert whole.labels() == ("TCP", "TCP tuned", "DLCP")  # DLCP last
+    assert whole.jobs == (PROFILE, REAL)
+    assert whole.left_out == ()
+    one = load(experiment / "dlcp-real-1")
+    assert [run.result.run_id for run in one.runs] == ["dlcp-real-1"]
+    assert one.directory == experiment / "dlcp-real-1"
+
+
+def test_table__carries_the_columns_of_its_run(experiment: Path) -> None:
+    messages = load(experiment).table("messages")
+    assert set(messages["label"]) == {"TCP", "TCP tuned", "DLCP"}
+    assert len(messages) == 6 * 3 * 2 * 8 * (2 + 4)  # runs a job × iterations × legs × workers × tensors of both jobs
+    assert set(messages.groupby("run_id")["repeat"].nunique()) == {1}
+
+
+def test_load__a_suspect_run_is_there_but_not_trusted(experiment: Path) -> None:
+    edit(experiment / "tcp-profile-0", status="suspect", reason="CPU")
+    runs = {run.result.run_id: run for run in load(experiment).runs}
+    assert not runs["tcp-profile-0"].trusted
+    assert runs["tcp-profile-1"].trusted
+
+
+@pytest.mark.parametrize(("version", "why"), [
+    (2, "written in format 2; this dlcp reads up to 1"),
+    (0, "result.json names no format_version"),
+    (None, "result.json names no format_version"),
+])  # fmt: skip
+def test_load__other_formats_are_left_out_with_words(experiment: Path, version: int | None, why: str) -> None:
+    edit(experiment / "tcp-profile-0", format_version=version)
+    loaded = load(experiment)
+    assert len(loaded.runs) == 11
+    assert [(one.path.name, one.why) for one in loaded.left_out] == [("tcp-profile-0", why)]
+
+
+def test_load__broken_directories_are_left_out_with_words(experiment: Path) -> None:
+    (experiment / "tcp-profile-0" / "result.json").write_text("{")
+    edit(experiment / "tcp-profile-1", repeat="first")
+    table = pq.read_table(experiment / "tcp-real-0" / "ports.parquet")
+    pq.write_table(table.drop_columns(["queue"]), experiment / "tcp-real-0" / "ports.parquet")
+    (experiment / "tcp-real-1" / "messages.parquet").write_bytes(b"not parquet")
+    why = {one.path.name: one.why for one in load(experiment).left_out}
+    assert why["tcp-profile-0"].startswith("result.json is not JSON")
+    assert why["tcp-profile-1"].startswith("result.json, repeat: ")
+    assert why["tcp-real-0"] == "ports.parquet lacks queue"
+    assert why["tcp-real-1"].startswith("messages.parquet cannot be read")
+    assert len(load(experiment).runs) == 8
+
+
+def test_load__unfinished_runs_are_not_looked_at(experiment: Path) -> None:
+    (experiment / "dlcp-real-0").rename(experiment / "dlcp-real-0.tmp")
+    loaded = load(experiment.parent)
+    assert len(loaded.runs) == 11
+    assert loaded.left_out == ()
+
+
+def test_load__an_older_configuration_of_a_scheme_does_not_mix_in(experiment: Path) -> None:
+    for repeat in range(2):
+        edit(experiment / f"dlcp-profile-{repeat}", knobs={"loss_bound": 0.2})
+        os.utime(experiment / f"dlcp-profile-{repeat}" / "result.json", (10, 10))
+    make_results(experiment.parent / "new", repeats=2, iterations=3, tensors=2)
+    for repeat in range(2):
+        run = experiment.parent / "new" / "quickstart" / f"dlcp-profile-{repeat}"
+        edit(run, run_id=f"new-{repeat}")
+        run.rename(experiment / f"new-{repeat}")
+    loaded = load(experiment)
+    assert {run.result.run_id for run in loaded.of(PROFILE, "DLCP")} == {"new-0", "new-1"}
+    assert {one.path.name for one in loaded.left_out} == {"dlcp-profile-0", "dlcp-profile-1"}
+    assert {one.why for one in loaded.left_out} == {"DLCP, profile: an older configuration"}
+
+
+def test_load__of_a_repeat_that_was_run_twice_the_later_counts(experiment: Path) -> None:
+    edit(experiment / "dlcp-real-1", repeat=0)
+    os.utime(experiment / "dlcp-real-0" / "result.json", (10, 10))
+    loaded = load(experiment)
+    assert [run.result.run_id for run in loaded.of(REAL, "DLCP")] == ["dlcp-real-1"]
+    assert [one.why for one in loaded.left_out] == ["DLCP, real: repeat 0 was run again later"]
+
+
+def test_load__only_the_runs_of_a_plan(experiment: Path) -> None:
+    loaded = load(experiment, only=["dlcp-real-0", "tcp-real-0"])
+    assert len(loaded.runs) == 2
+    assert {one.why for one in loaded.left_out} == {"not part of the present plan"}
+
+
+def test_load__says_what_to_do_when_there_is_nothing_or_too_much(experiment: Path, tmp_path: Path) -> None:
+    with pytest.raises(Problem, match="no such results directory"):
+        load(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(Problem, match="no finished run here"):
+        load(tmp_path / "empty")
+    make_results(tmp_path, experiment="other", repeats=1, iterations=2, tensors=1)
+    with pytest.raises(Problem, match="results of 2 experiments: other, quickstart"):
+        load(tmp_path)

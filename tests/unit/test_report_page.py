@@ -1,0 +1,160 @@
+"""The whole report, end to end, on made-up results."""
+
+from __future__ import annotations
+
+import csv
+import re
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
+
+import itertools
+import json
+
+from rich.console import Console
+from synthetic_results import PROFILE, REAL, make_results
+
+from dlcp.errors import ExitCode
+from dlcp.report import ReportSummary, report
+from dlcp.report.load import load
+from dlcp.report.style import scheme_styles
+
+LABELS = ("TCP", "TCP tuned", "DLCP")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six repeats, one run of each job suspect."""
+    suspect = (("TCP", PROFILE, 2), ("DLCP", REAL, 1))
+    root = make_results(tmp_path_factory.mktemp("results"), repeats=6, tensors=8, suspect=suspect)
+    run = root / "tcp-real-5" / "result.json"
+    run.write_text(json.dumps(json.loads(run.read_text()) | {"status": "failed", "reason": "<b>no & answer</b>"}))
+    return root
+
+
+@pytest.fixture(scope="module")
+def printed(results: Path) -> tuple[ReportSummary, str]:
+    console = Console(width=110, record=True, file=open("/dev/null", "w"))  # noqa: SIM115 - lives as long as the console
+    summary = report(results, console=console)
+    return summary, console.export_text()
+
+
+@pytest.fixture(scope="module")
+def html(printed: tuple[ReportSummary, str]) -> str:
+    return printed[0].html.read_text(encoding="utf-8")
+
+
+def test_report__lies_beside_the_results_and_leaves_them_alone(
+    printed: tuple[ReportSummary, str], results: Path
+) -> None:
+    summary, _ = printed
+    assert summary.html == results / "report.html"
+    assert {file.name for file in summary.csv} == {file.name for file in results.glob("report-*.csv")}
+    assert not list(results.glob("*.part"))
+    assert len(load(results).runs) == 36
+
+
+def test_summary__counts_and_judges(printed: tuple[ReportSummary, str]) -> None:
+    summary, _ = printed
+    assert summary.statuses == {"ok": 33, "suspect": 2, "failed": 1}
+    assert summary.exit_code == ExitCode.RUN_FAILED
+    # Of the real job's six pairs one has a suspect side and another a failed one.
+    assert [one.verdict for one in summary.outcomes] == ["holds", "holds", "holds", "cannot tell", "holds"]
+    assert summary.problems == ()
+    assert len(summary.headline) == 6
+
+
+def test_terminal__has_every_scheme_gain_refusal_and_suspect(printed: tuple[ReportSummary, str]) -> None:
+    _, text = printed
+    for label in LABELS:
+        assert (
+            len(re.findall(rf"^ {label}  ", text, re.MULTILINE)) == 7
+        )  # tables: 3 of the profile job, 4 of the real one
+    assert text.count(" over TCP tuned ") == 7
+    assert "TCP: 5 runs (left out: 1 suspect)" in text
+    assert "TCP: 5 runs (left out: 1 failed)" in text
+    assert "TCP: message p99.9 needs 10000 samples, there are 7360" in text
+    assert "! DLCP, real, repeat 1 is suspect: CPU idle 4 % is below 10 %" in text
+    assert "✓ profile: job completion of DLCP better than TCP" in text
+
+
+def test_page__is_whole_html_without_anything_from_outside(html: str) -> None:
+    stack: list[str] = []
+    sources: list[str] = []
+
+    class Walk(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            if tag not in ("meta", "img", "br"):
+                stack.append(tag)
+            sources.extend(value or "" for name, value in attrs if name in ("src", "href", "srcset"))
+
+        def handle_endtag(self, tag: str) -> None:
+            assert stack.pop() == tag
+
+    Walk().feed(html)
+    assert stack == []
+    assert len(sources) == 10  # four pictures of the profile job, five of the real one, the topology
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
+    assert not re.search(r"https?://|url\(|@import|<script|<link", html)
+
+
+def test_page__holds_the_numbers_of_the_csv_files(html: str, printed: tuple[ReportSummary, str]) -> None:
+    summary, _ = printed
+    (path,) = (file for file in summary.csv if file.name == "report-figures.csv")
+    text = unescape(html)
+    for row in csv.DictReader(path.open()):
+        if row["metric"] == "jct_s":
+            half = float(row["high"]) - float(row["value"])
+            decimals = 2 if half < 1 else 1
+            assert f"{float(row['value']):.{decimals}f} ± {half:.{decimals}f}" in text
+    for sentence in summary.headline:
+        assert sentence in text
+
+
+def test_page__names_schemes_knobs_regime_and_doubts_and_escapes_them(html: str) -> None:
+    text = unescape(html)
+    for label in LABELS:
+        assert f"{label}</th>" in text
+    assert '<tr class="differs"><td>rto_min_s</td><td>200 ms</td><td>5 ms</td><td>–</td></tr>' in html
+    assert "<dt>byte scale</dt><dd>25</dd>" in html
+    assert "<dt>port buffer</dt><dd>50 kB</dd>" in html
+    assert "<td>port_buffer_bytes</td><td>50 kB</td><td>49.92 kB</td>" in html
+    assert "TCP, profile, repeat 2</td><td>suspect</td>" in html
+    assert "&lt;b&gt;no &amp; answer&lt;/b&gt;" in html
+    assert "<b>no" not in html
+
+
+def test_page__is_the_same_again(printed: tuple[ReportSummary, str], html: str, results: Path, tmp_path: Path) -> None:
+    again = report(results, tmp_path / "elsewhere")
+    assert again.html == tmp_path / "elsewhere" / "report.html"
+    assert again.html.read_text(encoding="utf-8") == html
+
+
+def test_page__warns_of_what_must_not_happen(tmp_path: Path) -> None:
+    root = make_results(tmp_path, repeats=1, iterations=2, tensors=1)
+    file = root / "dlcp-real-0" / "result.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"traffic": {"dlcp": 1, "tcp": 99}}))
+    summary = report(root)
+    assert summary.exit_code == ExitCode.SUSPECT
+    assert "99 bytes of gradients or parameters went over tcp" in summary.html.read_text(encoding="utf-8")
+
+
+def test_page__of_one_repeat_and_one_scheme_claims_nothing(tmp_path: Path) -> None:
+    root = make_results(tmp_path, repeats=1, iterations=2, tensors=1)
+    summary = report(root / "tcp-profile-0")
+    assert summary.html == root / "tcp-profile-0" / "report.html"
+    assert {one.verdict for one in summary.outcomes} == {"cannot tell"}
+    assert summary.exit_code == ExitCode.FINE
+    assert summary.headline == (f"TCP finishes job profile in {summary.headline[0].split(' in ')[1]}",)
+
+
+def test_styles__are_apart_in_colour_lightness_line_and_marker(results: Path) -> None:
+    looks = list(scheme_styles(load(results)).values())
+    lightness = sorted(sum(weight * int(look.colour[i:i + 2], 16) for weight, i in ((0.3, 1), (0.59, 3), (0.11, 5)))
+                       for look in looks)  # fmt: skip
+    assert all(light - dark > 35 for dark, light in itertools.pairwise(lightness))
+    assert len({str(look.line) for look in looks}) == len({look.marker for look in looks}) == len(looks)
