@@ -120,8 +120,10 @@ def run(
     from dlcp.runner.check import ready
     from dlcp.runner.execute import execute
     from dlcp.runner.outline import outline
+    from dlcp.runner.preflight import preflight
 
     found = outline(ready(find_experiment(experiment)), on, results, retry_suspect=retry_suspect)
+    preflight(found)
     screen.print_problems(found.plan.ready.warnings, warning=True)
     screen.print_summary(found)
     with progress_on(screen.console()) as listener:

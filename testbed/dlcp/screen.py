@@ -25,10 +25,16 @@ PLAIN_WIDTH = 160
 """Columns when the output is no terminal: wide enough that no line of a log is folded."""
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """A reader such as `head` has seen enough: the command's end decides what that means, not rich."""
+        raise BrokenPipeError
+
+
 def console(*, error: bool = False) -> Console:
     """Standard output or standard error."""
     stream = sys.stderr if error else sys.stdout
-    return Console(file=stream, width=None if stream.isatty() else PLAIN_WIDTH, highlight=False, soft_wrap=False)
+    return _Console(file=stream, width=None if stream.isatty() else PLAIN_WIDTH, highlight=False, soft_wrap=False)
 
 
 def print_json(data: Any) -> None:

@@ -34,16 +34,31 @@ class Group:
 
 def examine(results: Path) -> list[Group]:
     """All checks by purpose. results: where results are to be written. Takes about a second; changes nothing."""
+    reports = tuple(_module(name, "report") for name in ("pandas", "seaborn", "matplotlib", "scipy", "jinja2"))
+    notebooks = tuple(_module(name, "notebooks") for name in ("nbconvert", "ipykernel"))
     return [
         Group("machine", (_cores(), _memory(), _disk(results))),
-        Group("emulation", tuple(probe())),
-        Group("DLCP's native core", (_native(),)),
-        Group("training jobs", (_module("torch", "train"), _data())),
-        Group(
-            "reports", tuple(_module(name, "report") for name in ("pandas", "seaborn", "matplotlib", "scipy", "jinja2"))
-        ),
-        Group("notebooks", (_module("nbconvert", "notebooks"), _module("ipykernel", "notebooks")), needed=False),
+        emulation(),
+        native_core(),
+        training_jobs(),
+        Group("reports", reports),
+        Group("notebooks", notebooks, needed=False),
     ]
+
+
+def emulation() -> Group:
+    """What the substrate `emulate` is made of, tried."""
+    return Group("emulation", tuple(probe()))
+
+
+def native_core() -> Group:
+    """DLCP itself."""
+    return Group("DLCP's native core", (_native(),))
+
+
+def training_jobs() -> Group:
+    """What real training jobs need beside the network."""
+    return Group("training jobs", (_module("torch", "train"), _data()))
 
 
 def gaps(groups: list[Group]) -> list[Check]:
