@@ -36,7 +36,7 @@ class Tcp(Scheme):
 
     congestion_control: Literal["cubic", "reno"] = Field(
         default="cubic",
-        description="the kernel's congestion control, set on every host and read back from every socket",
+        description="the kernel's congestion control, set on every host, read back from every socket",
     )
 
     def intent(self, port_buffer_bytes: int) -> QosIntent:

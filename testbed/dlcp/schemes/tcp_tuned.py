@@ -26,7 +26,7 @@ class TcpTuned(Scheme):
 
     congestion_control: Literal["cubic", "reno"] = Field(
         default="cubic",
-        description="the kernel's congestion control, set on every host and read back from every socket",
+        description="the kernel's congestion control, set on every host, read back from every socket",
     )
     rto_min_s: Duration = Field(
         default=0.005,

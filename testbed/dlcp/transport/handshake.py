@@ -80,9 +80,9 @@ def connect(
     The source port follows from the job cookie and the two ranks, so that flow-hash switches put the same
     connection of paired runs on the same path. TransportError names the rank when the deadline passes.
     """
-    reason = "no try was made"
+    reason, skip = "no try was made", 0
     while (left_s := deadline_s - time.monotonic()) > 0:
-        sock = _bound_socket(identity, own_address, peer)
+        sock = _bound_socket(identity, own_address, peer, skip)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion_control.encode())
             sock.settimeout(left_s)
@@ -92,6 +92,7 @@ def connect(
         except OSError as error:
             sock.close()
             reason = str(error)
+            skip += error.errno == errno.EADDRNOTAVAIL  # an earlier connection of this port pair is in TIME_WAIT
             if error.errno not in (errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.ECONNRESET, errno.ETIMEDOUT):
                 break
         time.sleep(min(RETRY_INTERVAL_S, max(0.0, deadline_s - time.monotonic())))
@@ -188,9 +189,9 @@ def _read_hello(
     accepted[rank] = pending.sock
 
 
-def _bound_socket(identity: Identity, own_address: str, peer: int) -> socket.socket:
-    """A socket bound to the first free of this pair's source ports."""
-    for attempt in range(SOURCE_PORT_TRIES):
+def _bound_socket(identity: Identity, own_address: str, peer: int, skip: int) -> socket.socket:
+    """A socket bound to the first free of this pair's source ports, after skipping some."""
+    for attempt in range(skip, SOURCE_PORT_TRIES):
         seed = struct.pack("!QIII", identity.cookie, identity.rank, peer, attempt)
         digest = int.from_bytes(hashlib.sha256(seed).digest()[:8], "big")
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)

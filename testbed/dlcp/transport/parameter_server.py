@@ -55,25 +55,31 @@ class Iteration:
 
 
 class _Rank:
-    """What worker and server share: every completion is noted, every wait is bounded."""
+    """What worker and server share: every completion is noted, every wait is bounded.
+
+    completions: all so far. give_up_at_s: an instant (CLOCK_MONOTONIC) when waiting ends in any case.
+    """
 
     def __init__(self, endpoint: Endpoint, tensors: list[Tensor], stall_timeout_s: float) -> None:
         self.completions: list[Completion] = []
+        self.give_up_at_s = math.inf
         self._endpoint = endpoint
         self._tensors = tensors
         self._stall_timeout_s = stall_timeout_s
 
     def _wait_until(self, done: Callable[[], bool], missing: Callable[[], list[str]]) -> None:
-        """Take completions until done() holds. TransportError when none comes for the stall timeout."""
+        """Take completions until done() holds. TransportError when none comes for the stall timeout, or when it is
+        time to give up."""
         while not done():
-            found = self._endpoint.wait(self._stall_timeout_s)
-            if not found:
+            left_s = self.give_up_at_s - time.monotonic()
+            found = self._endpoint.wait(max(0.0, min(self._stall_timeout_s, left_s)))
+            self._take(found)
+            if not found or left_s <= 0:
+                timely = left_s > self._stall_timeout_s
+                why = f"nothing completed for {self._stall_timeout_s:g} s" if timely else "out of time"
                 names = missing()
                 more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-                raise TransportError(
-                    f"nothing completed for {self._stall_timeout_s:g} s; waiting for {', '.join(names[:_NAMED])}{more}"
-                )
-            self._take(found)
+                raise TransportError(f"{why}; waiting for {', '.join(names[:_NAMED])}{more}")
 
     def _take(self, completions: list[Completion]) -> None:
         self.completions += completions
@@ -194,16 +200,14 @@ class Server(_Rank):
         for tensor in self._own:
             self._expect(tensor)
 
-    def run(self, *, give_up_at_s: float = math.inf) -> None:
+    def run(self) -> None:
         """Serve until every own tensor has done all the optimizer's iterations and every pull is over.
 
-        TransportError when nothing completes for the stall timeout, or when give_up_at_s (CLOCK_MONOTONIC) passes.
+        TransportError when nothing completes for the stall timeout, or at give_up_at_s.
         """
-        self._wait_until(lambda: self._done(give_up_at_s), self._waited_for)
+        self._wait_until(self._done, self._waited_for)
 
-    def _done(self, give_up_at_s: float) -> bool:
-        if time.monotonic() > give_up_at_s:
-            raise TransportError(f"out of time; waiting for {', '.join(self._waited_for()[:_NAMED])}")
+    def _done(self) -> bool:
         last = self._optimizer.iterations
         return all(self._iteration[t] >= last and not self._pulling[t] for t in self._own)
 
