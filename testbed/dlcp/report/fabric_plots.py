@@ -71,11 +71,17 @@ def _draw_queues(drops: Axes, marks: Axes, counts: pd.DataFrame, shown: list[int
         look: dict[str, Any] = {"width": _BAR, "color": _shade(colour, precedence), "edgecolor": colour,
                                 "linewidth": 0.6}  # fmt: skip
         drops.bar(x, 100 * wred / offered, **look)
-        drops.bar(x, 100 * tail / offered, bottom=(100 * wred / offered).fillna(0.0), hatch="////", **look)
+        drops.bar(x, 100 * tail / offered, bottom=(100 * wred / offered).fillna(0.0), hatch="////",
+                  **(look | {"edgecolor": _hatch_colour(_shade(colour, precedence))}))  # fmt: skip
         marks.bar(x, 100 * mine["marked_ce_packets"] / mine["enqueued_packets"].replace(0, np.nan), **look)
     for ax in (drops, marks):
         ax.set_xticks(range(len(shown)), [str(queue) for queue in shown])
         ax.grid(axis="x", visible=False)
+
+
+def _hatch_colour(face: tuple[float, float, float]) -> str:
+    """White on dark bars, ink on light ones."""
+    return "white" if 0.3 * face[0] + 0.59 * face[1] + 0.11 * face[2] < 0.35 else style.INK
 
 
 def _shade(colour: str, precedence: int) -> tuple[float, float, float]:
