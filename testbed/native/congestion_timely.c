@@ -19,19 +19,15 @@
 #include <stdbool.h>
 
 #define INITIAL_WINDOW 0.5
-#define SMALLEST_WINDOW (1.0 / 64)
+#define SMALLEST_WINDOW (1.0 / 16)
 #define ADDITIVE_STEP 0.06  /* packets a round trip; 64 senders add 4 packets */
-#ifndef FAST_GROWTH
-#define FAST_GROWTH 0.4
-#endif
-#ifndef FILTER_RTTS
-#define FILTER_RTTS 0.5
-#endif
-    /* share of the window a round trip, at an empty queue */
+#define FAST_GROWTH 0.4     /* share of the window a round trip, at an empty queue */
+#define FILTER_RTTS 0.5     /* samples not older than this count for the smallest */
 #define BETA 0.8            /* TIMELY, section 4.3 */
 #define GRADIENT_WEIGHT 0.3 /* EWMA of rtt differences */
 #define LOSS_STEP 0.5
 #define DROPPABLE_LOSS_STEP 0.25
+#define RANDOM_LOSS_SHARE 0.25 /* of these steps, when no queue was seen that could have overflowed */
 #define LOSS_MEMORY_RTTS 4  /* no fast growth so soon after a loss */
 #define LOW_QUEUE_PACKETS 6 /* T_low: so many packet times, and a quarter of the smallest rtt, above that */
 #define HIGH_QUEUE_PACKETS 14
@@ -130,7 +126,7 @@ static double fair_share(const struct timely *self, const struct dlcp_congestion
 static void timely_on_ack(void *state, const struct dlcp_congestion_ack *ack)
 {
 	struct timely *self = state;
-	double window = self->window, rtt, slope, share;
+	double window = self->window, fair = fair_share(self, ack), rtt, slope, share;
 	struct thresholds at;
 
 	if (!ack->rtt_ns || !ack->min_rtt_ns || !ack->acked)
@@ -139,8 +135,9 @@ static void timely_on_ack(void *state, const struct dlcp_congestion_ack *ack)
 	self->reference_ns = at.low_ns;
 	rtt = filtered(self, ack);
 	slope = gradient(self, rtt, ack->min_rtt_ns);
-	/* the part of a round trip that this acknowledgement stands for */
-	share = window < 1 ? window : fmin(ack->acked / window, 1);
+	/* The part of a round trip that this acknowledgement stands for; below one packet less still, since it acts late; but
+	 * who has far less than its share catches up with large steps. */
+	share = window < fmin(1, fair / 2) ? 1 : window < 1 ? window : fmin(ack->acked / window, 1);
 	if (rtt < at.low_ns) {
 		bool calm = ack->now_ns - self->last_loss_ns > LOSS_MEMORY_RTTS * ack->srtt_ns;
 		double room = (at.low_ns - rtt) / (at.low_ns - (double)ack->min_rtt_ns);
@@ -160,7 +157,7 @@ static void timely_on_ack(void *state, const struct dlcp_congestion_ack *ack)
 			window += share * ADDITIVE_STEP * (1 - weight);
 		window -= share * BETA * weight * error * window;
 	}
-	set_window(self, window, fair_share(self, ack));
+	set_window(self, window, fair);
 	self->busy_window += 0.05 * share * (self->window - self->busy_window);
 }
 
@@ -170,6 +167,8 @@ static void timely_on_loss(void *state, const struct dlcp_congestion_loss *loss)
 	double step = LOSS_STEP * (loss->lost - loss->lost_droppable) + DROPPABLE_LOSS_STEP * loss->lost_droppable;
 	double window;
 
+	if (self->last_rtt_ns < self->reference_ns)
+		step *= RANDOM_LOSS_SHARE;
 	if (loss->now_ns - self->last_loss_ns > loss->srtt_ns) {
 		self->last_loss_ns = loss->now_ns;
 		self->cut_floor = self->window / 2;

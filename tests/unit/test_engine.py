@@ -1,0 +1,227 @@
+"""The engine with real sockets on loopback."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from dlcp.model.workload import TransportSettings
+from dlcp.transport._native import ffi, lib
+from dlcp.transport.endpoint import Completion, Floats, Leg, MessageKey, TransportError
+from dlcp.transport.engine import DlcpEndpoint
+
+ELEMENTS = 50_000
+LOOPBACK = "127.0.0.1"
+
+
+def endpoint(rank: int, bound: float = 0.0, **options: object) -> DlcpEndpoint:
+    settings = TransportSettings(kind="dlcp", loss_bound=bound)
+    return DlcpEndpoint(rank, LOOPBACK, 0, {}, settings, job_cookie=77, link_rate_bps=1e9, **options)  # type: ignore[arg-type]
+
+
+def introduce(*endpoints: DlcpEndpoint) -> None:
+    for one in endpoints:
+        for other in endpoints:
+            if one is not other:
+                one.add_peer(other.rank, LOOPBACK, other.port)
+        one.declare(0, ELEMENTS, queue=3, droppable=True, must_arrive=False)
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[DlcpEndpoint, DlcpEndpoint]]:
+    with endpoint(0) as a, endpoint(1) as b:
+        introduce(a, b)
+        yield a, b
+
+
+def values(seed: int) -> Floats:
+    return np.random.default_rng(seed).normal(size=ELEMENTS).astype(np.float32)
+
+
+def move(a: DlcpEndpoint, b: DlcpEndpoint, iteration: int = 0) -> tuple[Floats, Floats, Completion, Completion]:
+    """One message from a to b; what was sent, what came, and both completions."""
+    key = MessageKey(iteration, 0, Leg.PUSH)
+    sent, got = values(iteration), np.full(ELEMENTS, np.nan, np.float32)
+    b.receive(a.rank, key, got)
+    a.send(b.rank, key, sent)
+    (received,), (finished,) = b.wait(10), a.wait(10)
+    return sent, got, received, finished
+
+
+def test_what_is_sent_arrives_bit_by_bit(pair: tuple[DlcpEndpoint, DlcpEndpoint]) -> None:
+    for iteration in range(20):
+        sent, got, received, finished = move(*pair, iteration)
+        assert sent.tobytes() == got.tobytes()
+        assert (received.received, received.delivered_bytes, received.lost_bytes) == (True, ELEMENTS * 4, 0)
+        assert (finished.received, finished.bytes) == (False, ELEMENTS * 4)
+        assert finished.start_s <= received.end_s <= finished.end_s <= time.monotonic()
+
+
+def test_statistics_tell_that_the_bytes_went_over_dlcp(pair: tuple[DlcpEndpoint, DlcpEndpoint]) -> None:
+    move(*pair)
+    sender, receiver = pair[0].statistics(), pair[1].statistics()
+    assert sender["data_bytes_sent"] - sender["bytes_resent"] == ELEMENTS * 4
+    assert receiver["data_bytes_received"] >= ELEMENTS * 4
+    assert sender["segmentation_errno"] == 0
+    assert sender["segmented_bursts"] > 0
+    assert sender["peers"][1]["min_rtt_ns"] > 0
+    assert receiver["receive_buffer_bytes"] > 0
+
+
+def test_without_segmentation_it_works_the_same() -> None:
+    with endpoint(0, segmentation=False) as a, endpoint(1) as b:
+        introduce(a, b)
+        sent, got, _, _ = move(a, b)
+        assert sent.tobytes() == got.tobytes()
+        assert a.statistics()["segmented_bursts"] == 0
+
+
+def test_several_senders_and_both_legs_at_once() -> None:
+    with endpoint(0) as server, endpoint(1) as one, endpoint(2) as two, endpoint(3) as three:
+        workers = (one, two, three)
+        introduce(server, *workers)
+        push, pull = MessageKey(0, 0, Leg.PUSH), MessageKey(0, 0, Leg.PULL)
+        pushed = {w.rank: np.empty(ELEMENTS, np.float32) for w in workers}
+        pulled = {w.rank: np.empty(ELEMENTS, np.float32) for w in workers}
+        for worker in workers:
+            server.receive(worker.rank, push, pushed[worker.rank])
+            worker.receive(0, pull, pulled[worker.rank])
+        for worker in workers:
+            worker.send(0, push, values(worker.rank))
+            server.send(worker.rank, pull, values(100))
+        ends = [sum(len(e.wait(10)) for _ in range(n)) for e, n in ((server, 1),)]
+        deadline = time.monotonic() + 10
+        while ends[0] < 6 and time.monotonic() < deadline:
+            ends[0] += len(server.wait(1))
+        left = {w.rank: 2 for w in workers}
+        while any(left.values()) and time.monotonic() < deadline:
+            for worker in workers:
+                left[worker.rank] -= len(worker.wait(0.05)) if left[worker.rank] else 0
+        assert ends == [6]
+        assert not any(left.values())
+        for worker in workers:
+            assert np.array_equal(pushed[worker.rank], values(worker.rank))
+            assert np.array_equal(pulled[worker.rank], values(100))
+
+
+def test_a_peer_that_is_gone_ends_in_a_bounded_error_that_names_it() -> None:
+    with endpoint(0, silence_s=0.4, first_contact_s=0.8) as a:
+        b = endpoint(1)
+        introduce(a, b)
+        move(a, b)
+        b.close()
+        a.receive(1, MessageKey(7, 0, Leg.PULL), np.empty(ELEMENTS, np.float32))
+        start = time.monotonic()
+        with pytest.raises(
+            TransportError, match=r"rank 1 is gone.*tensor 0 of iteration 7 \(pull\): 139 of 139 packets"
+        ):
+            a.wait(5)
+        assert time.monotonic() - start < 2
+
+
+def test_a_wait_that_runs_out_is_empty_and_can_say_what_is_missing(pair: tuple[DlcpEndpoint, DlcpEndpoint]) -> None:
+    pair[1].receive(0, MessageKey(3, 0, Leg.PUSH), np.empty(ELEMENTS, np.float32))
+    assert pair[1].wait(0.05) == []
+    assert "rank 0: tensor 0 of iteration 3 (push): 139 of 139 packets have not arrived" in pair[1].pending()
+
+
+def test_strangers_and_garbage_change_nothing(pair: tuple[DlcpEndpoint, DlcpEndpoint]) -> None:
+    a, b = pair
+    key = MessageKey(0, 0, Leg.PUSH)
+    got = np.empty(ELEMENTS, np.float32)
+    b.receive(0, key, got)
+    header = ffi.new("struct dlcp_header *", {"type": lib.DLCP_DATA, "cookie": 77, "count": 360})
+    out = ffi.new("uint8_t[]", lib.DLCP_HEADER_BYTES)
+    lib.dlcp_header_encode(header, out)
+    forged = ffi.buffer(out)[:] + b"\xff" * 1440
+    numbers = np.random.default_rng(5)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        to = (LOOPBACK, b.port)
+        for _ in range(50):
+            stranger.sendto(forged, to)  # right cookie, wrong address
+            stranger.sendto(numbers.bytes(numbers.integers(0, 2000)), to)
+            stranger.sendto(forged[: numbers.integers(0, 32)], to)
+    stranger_deadline = time.monotonic() + 5
+    while b.statistics()["strange_address"] < 50 and time.monotonic() < stranger_deadline:
+        time.sleep(0.01)
+    assert not got.any()
+    sent = values(1)
+    a.send(1, key, sent)
+    b.wait(10)
+    assert np.array_equal(got, sent)
+    statistics = b.statistics()
+    assert statistics["strange_address"] >= 50
+    assert statistics["packets_malformed"] + statistics["truncated"] > 0
+
+
+def test_another_job_is_refused() -> None:
+    with endpoint(0) as a, endpoint(1) as b:
+        introduce(a, b)
+        other = DlcpEndpoint(
+            2, LOOPBACK, 0, {1: (LOOPBACK, b.port)}, TransportSettings(kind="dlcp"), job_cookie=78, link_rate_bps=1e9
+        )
+        with other:
+            b.add_peer(2, LOOPBACK, other.port)
+            other.declare(0, ELEMENTS, queue=3, droppable=True, must_arrive=False)
+            other.send(1, MessageKey(0, 0, Leg.PUSH), values(0))
+            deadline = time.monotonic() + 5
+            while not b.statistics()["packets_stranger"] and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert b.statistics()["packets_stranger"] > 0
+            assert other.statistics()["peers"][1]["min_rtt_ns"] == 0
+
+
+def test_misuse_is_refused_with_a_reason(pair: tuple[DlcpEndpoint, DlcpEndpoint]) -> None:
+    a, _ = pair
+    key = MessageKey(0, 0, Leg.PUSH)
+    with pytest.raises(TransportError, match="rank 9"):
+        a.send(9, key, values(0))
+    with pytest.raises(TransportError, match="tensor 5"):
+        a.send(1, MessageKey(0, 5, Leg.PUSH), values(0))
+    with pytest.raises(TransportError, match="10 elements"):
+        a.send(1, key, np.zeros(10, np.float32))
+    with pytest.raises(ValueError, match="contiguous float32"):
+        a.send(1, key, np.zeros(2 * ELEMENTS, np.float32)[::2])
+    a.receive(1, key, np.zeros(ELEMENTS, np.float32))
+    with pytest.raises(TransportError, match="expected already"):
+        a.receive(1, key, np.zeros(ELEMENTS, np.float32))
+    with pytest.raises(TransportError, match="declared otherwise"):
+        a.declare(0, ELEMENTS, queue=4, droppable=True, must_arrive=False)
+
+
+def test_a_closed_endpoint_says_so_and_closes_twice() -> None:
+    a = endpoint(0)
+    a.close()
+    a.close()
+    with pytest.raises(TransportError, match="closed"):
+        a.wait(0)
+
+
+def test_a_port_in_use_is_an_error_with_its_number() -> None:
+    with endpoint(0) as a, pytest.raises(TransportError, match=f"port {a.port}"):
+        DlcpEndpoint(
+            1, LOOPBACK, a.port, {}, TransportSettings(kind="dlcp"), job_cookie=1, link_rate_bps=1e9
+        )  # fmt: skip
+
+
+def test_a_burst_is_paced_and_a_sink_counts_it() -> None:
+    sink = lib.dlcp_sink_new(LOOPBACK.encode(), 0)
+    source = lib.dlcp_burst_open(LOOPBACK.encode(), 0)
+    assert sink != ffi.NULL
+    assert source >= 0
+    start = time.monotonic()
+    packets = lib.dlcp_burst_send(source, LOOPBACK.encode(), lib.dlcp_sink_port(sink), 147_300, 0x28, 1e7)
+    took_s = time.monotonic() - start
+    counted = ffi.new("struct dlcp_sink_statistics *")
+    deadline = time.monotonic() + 5
+    while counted.packets < 101 and time.monotonic() < deadline:
+        lib.dlcp_sink_statistics(sink, counted)
+    lib.dlcp_burst_close(source)
+    lib.dlcp_sink_close(sink)
+    assert packets == 101
+    assert (counted.packets, counted.bytes, counted.overflow) == (101, 147_300, 0)
+    assert took_s > 0.9 * (147_300 + 100 * 42) * 8 / 1e7

@@ -1,0 +1,306 @@
+"""The transport's promises under arbitrary loss, reordering, duplication and delay, in virtual time."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from virtual_time import MS, PACKET_ELEMENTS, US, Floats, Key, Node, Packet, World
+
+from dlcp.transport._native import lib
+
+LIMIT_NS = 30_000 * MS
+"""By then everything is over: thousands of round trips, yet only hundreds of the longest timer (250 ms)."""
+
+
+@dataclass(frozen=True)
+class Adversary:
+    """A network that loses, doubles, delays and so reorders, by its own random numbers."""
+
+    seed: int
+    data_loss: float
+    control_loss: float
+    duplication: float
+    jitter_us: int
+
+    def network(self) -> object:
+        numbers = random.Random(self.seed)
+
+        def network(world: World, packet: Packet) -> None:
+            loss = self.data_loss if packet.type == lib.DLCP_DATA else self.control_loss
+            copies = (numbers.random() >= loss) + (numbers.random() < self.duplication)
+            for _ in range(copies):
+                world.deliver(packet, world.now_ns + 200 * US + numbers.randrange(1 + self.jitter_us * US))
+
+        return network
+
+
+adversaries = st.builds(
+    Adversary,
+    seed=st.integers(0, 2**32),
+    data_loss=st.sampled_from([0.0, 0.01, 0.1, 0.4]),
+    control_loss=st.sampled_from([0.0, 0.05, 0.4]),
+    duplication=st.sampled_from([0.0, 0.1, 0.5]),
+    jitter_us=st.sampled_from([0, 300, 5000]),
+)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    elements: int
+    push_ppm: int
+    must_arrive: bool
+    queue: int
+
+
+tensors = st.builds(
+    Tensor,
+    elements=st.sampled_from([1, 359, 360, 361, 4000, 30 * PACKET_ELEMENTS + 7]),
+    push_ppm=st.sampled_from([0, 10_000, 100_000, 500_000]),
+    must_arrive=st.booleans(),
+    queue=st.integers(0, 6),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    adversary: Adversary
+    tensors: list[Tensor]
+    ranks: int
+    iterations: int
+    options: dict[str, int]
+    late_registration_us: int
+
+
+cases = st.builds(
+    Case,
+    adversary=adversaries,
+    tensors=st.lists(tensors, min_size=1, max_size=3),
+    ranks=st.integers(2, 4),
+    iterations=st.integers(1, 3),
+    options=st.fixed_dictionaries(
+        {"selective_drop": st.integers(0, 2), "eager_stop": st.integers(0, 1)},
+    ),
+    late_registration_us=st.sampled_from([0, 0, 3000]),
+)
+
+
+def contents(source: int, key: Key, elements: int) -> Floats:
+    """Values that no other message has, none of them zero, of uneven magnitude."""
+    name = 1 + source + 10 * (key[0] + 10 * (key[1] + 10 * key[2]))
+    scale = 2.0 ** ((np.arange(elements) // PACKET_ELEMENTS * 7) % 5)
+    return (scale * (name + np.arange(elements) / 2**20)).astype(np.float32)
+
+
+def play(case: Case) -> tuple[World, list[tuple[Node, int, Key, Floats]]]:
+    """Every rank pushes every tensor to rank 0, which pulls one back to each, for some iterations at once."""
+    ranks = range(case.ranks)
+    nodes = {r: Node(r, [p for p in ranks if p != r], **case.options) for r in ranks}
+    world = World(nodes, case.adversary.network())  # type: ignore[arg-type]
+    for node in nodes.values():
+        for number, tensor in enumerate(case.tensors):
+            node.declare(
+                number, tensor.elements, (tensor.push_ppm, 0), tensor.queue, droppable=True,
+                must_arrive=tensor.must_arrive,
+            )  # fmt: skip
+    buffers = []
+    for iteration in range(case.iterations):
+        for number, tensor in enumerate(case.tensors):
+            for rank in ranks[1:]:
+                for leg, (source, target) in enumerate(((rank, 0), (0, rank))):
+                    key = (iteration, number, leg)
+                    buffer = np.full(tensor.elements, np.nan, np.float32)
+                    buffers.append((nodes[target], source, key, buffer))
+                    nodes[source].send(target, key, contents(source, key, tensor.elements), 0)
+
+    def register() -> None:
+        for node, source, key, buffer in buffers:
+            node.receive(source, key, buffer, world.now_ns)
+        for node in nodes.values():
+            world.run_node(node)
+
+    world.at(case.late_registration_us * US, register)
+    world.run(LIMIT_NS, lambda: world.now_ns > case.late_registration_us * US and not under_way(world))
+    return world, buffers
+
+
+def under_way(world: World) -> int:
+    return sum(node.under_way() for node in world.nodes.values())
+
+
+def check(case: Case, world: World, buffers: list[tuple[Node, int, Key, Floats]]) -> None:
+    for node in world.nodes.values():
+        world.run_node(node)
+        assert not node.under_way(), node.describe(world.now_ns)
+    done = {(node.rank, d.peer, d.key): d for node in world.nodes.values() for d in node.done if d.received}
+    assert len(done) == len(buffers)
+    for node, source, key, buffer in buffers:
+        tensor = case.tensors[key[1]]
+        sent = contents(source, key, tensor.elements)
+        holes = buffer == 0
+        assert np.array_equal(buffer[~holes], sent[~holes]), "a byte that was not sent in this message"
+        lost = done[node.rank, source, key].lost_bytes
+        assert lost == 4 * np.count_nonzero(holes)
+        allowed = 0 if tensor.must_arrive or key[2] == 1 else tensor.elements * 4 * tensor.push_ppm // 1_000_000
+        assert lost <= allowed, f"{lost} bytes lost, {allowed} allowed"
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases)
+def test_every_promise_holds_whatever_the_network_does(case: Case) -> None:
+    check(case, *play(case))
+
+
+@settings(max_examples=10, deadline=None)
+@given(cases)
+def test_the_same_seed_gives_the_same_packets(case: Case) -> None:
+    first, _ = play(case)
+    second, _ = play(case)
+    assert (first.trace, first.now_ns) == (second.trace, second.now_ns)
+
+
+def lossless(world: World, packet: Packet) -> None:
+    world.deliver(packet, world.now_ns + 300 * US)
+
+
+def index(packet: Packet) -> int:
+    """Which packet of its message a DATA packet is."""
+    return int.from_bytes(packet.data[16:20], "big") // PACKET_ELEMENTS
+
+
+def pair(elements: int, bound_ppm: int = 0, **options: object) -> World:
+    """Ranks 0 and 1 with tensor 0; rank 1 expects iteration 0 of it from rank 0."""
+    world = World({0: Node(0, [1], **options), 1: Node(1, [0], **options)}, lossless)
+    for node in world.nodes.values():
+        node.declare(0, elements, (bound_ppm, 0), droppable=True)
+    return world
+
+
+def send(world: World, iteration: int = 0, elements: int = 36_000) -> Floats:
+    key = (iteration, 0, 0)
+    buffer = np.empty(elements, np.float32)
+    world.nodes[1].receive(0, key, buffer, world.now_ns)
+    world.nodes[0].send(1, key, contents(0, key, elements), world.now_ns)
+    return buffer
+
+
+def test_a_clean_network_loses_and_resends_nothing() -> None:
+    world = pair(36_000, bound_ppm=100_000)
+    buffer = send(world)
+    world.run(1_000 * MS, lambda: not under_way(world))
+    assert np.array_equal(buffer, contents(0, (0, 0, 0), 36_000))
+    statistics = world.nodes[0].statistics()
+    assert statistics["packets_resent"] == statistics["losses_detected"] == statistics["dones_sent"] == 0
+
+
+def test_loss_within_the_bound_is_not_repaired() -> None:
+    """5 % of the packets vanish under a bound of 10 %: nothing is sent twice, one DONE ends it."""
+    world = pair(36_000, bound_ppm=100_000)
+    world.network = lambda w, p: None if p.type == lib.DLCP_DATA and index(p) % 20 == 7 else lossless(w, p)
+    buffer = send(world)
+    world.run(1_000 * MS, lambda: not under_way(world))
+    assert 0 < world.nodes[1].done[0].lost_bytes <= 14_400
+    assert np.count_nonzero(buffer == 0) * 4 == world.nodes[1].done[0].lost_bytes
+    assert world.nodes[0].statistics()["packets_resent"] == 0
+    assert world.nodes[0].done[0].probes == 1
+
+
+def test_a_reliable_message_is_repaired_from_acknowledgements_alone() -> None:
+    """One packet lost in the middle: resent once, within a few round trips, with no DONE and no NACK."""
+    world = pair(36_000)
+    lost = []
+
+    def network(w: World, packet: Packet) -> None:
+        if packet.type == lib.DLCP_DATA and not lost and index(packet) == 50:
+            lost.append(w.now_ns)
+        else:
+            lossless(w, packet)
+
+    world.network = network
+    buffer = send(world)
+    world.run(1_000 * MS, lambda: not under_way(world))
+    assert np.array_equal(buffer, contents(0, (0, 0, 0), 36_000))
+    statistics = world.nodes[0].statistics()
+    assert (statistics["packets_resent"], statistics["dones_sent"]) == (1, 0)
+    assert world.nodes[1].statistics()["nacks_sent"] == 0
+
+
+def test_a_whole_flight_lost_recovers_within_tens_of_milliseconds() -> None:
+    world = pair(36_000)
+    dark = (5 * MS, 9 * MS)
+    world.network = lambda w, p: None if dark[0] <= w.now_ns < dark[1] else lossless(w, p)
+    send(world)
+    world.run(1_000 * MS, lambda: not under_way(world))
+    assert world.nodes[1].done
+    assert world.nodes[1].done[0].end_ns < 60 * MS
+
+
+def test_a_lost_stop_is_said_again() -> None:
+    world = pair(360)
+    stops = []
+
+    def network(w: World, packet: Packet) -> None:
+        if packet.type == lib.DLCP_STOP:
+            stops.append(w.now_ns)
+        if packet.type != lib.DLCP_STOP or len(stops) > 2:
+            lossless(w, packet)
+
+    world.network = network
+    send(world, elements=360)
+    world.run(1_000 * MS, lambda: not under_way(world))
+    assert len(stops) == 3
+    assert world.nodes[0].done[0].probes == 2
+
+
+def test_packets_of_an_earlier_iteration_never_count() -> None:
+    world = pair(36_000)
+    kept: list[Packet] = []
+    world.network = lambda w, p: (kept.append(p) if p.type == lib.DLCP_DATA else None, lossless(w, p))  # type: ignore[func-returns-value]
+    send(world)
+    world.run(1_000 * MS, lambda: not under_way(world))
+    buffer = np.empty(36_000, np.float32)
+    receiver = world.nodes[1]
+    receiver.receive(0, (1, 0, 0), buffer, world.now_ns)
+    for packet in kept:
+        receiver.input(packet, world.now_ns)
+    assert not buffer.any()
+    assert receiver.statistics()["packets_late"] == len(kept)
+
+
+def test_a_silent_peer_is_gone_after_the_limit_and_named() -> None:
+    world = pair(36_000, silence_ns=2_000 * MS, first_contact_ns=2_000 * MS)
+    world.network = lambda w, p: None if w.now_ns > 3 * MS else lossless(w, p)
+    send(world)
+    sender = world.nodes[0]
+    world.run(5_000 * MS, lambda: lib.dlcp_protocol_gone(sender.native) >= 0)
+    assert lib.dlcp_protocol_gone(sender.native) == 1
+    assert 2_000 * MS <= world.now_ns < 2_100 * MS
+
+
+def test_a_peer_that_answers_but_computes_for_long_is_not_gone() -> None:
+    """Rank 0 waits for 60 virtual seconds for a message that rank 1 has not sent yet."""
+    world = pair(360)
+    world.nodes[0].receive(1, (0, 0, 0), np.empty(360, np.float32), 0)
+    world.run(60_000 * MS)
+    assert lib.dlcp_protocol_gone(world.nodes[0].native) == -1
+
+
+def test_a_cut_tail_is_not_always_the_same_range() -> None:
+    """The packet sent last of each class differs from iteration to iteration."""
+    world = pair(36_000, bound_ppm=100_000)
+    last: dict[int, int] = {}
+
+    def network(w: World, packet: Packet) -> None:
+        if packet.type == lib.DLCP_DATA:
+            iteration = int.from_bytes(packet.data[8:12], "big")
+            last[iteration] = index(packet)
+        lossless(w, packet)
+
+    world.network = network
+    for iteration in range(5):
+        send(world, iteration)
+        world.run(world.now_ns + 1_000 * MS, lambda: not under_way(world))
+    assert len(set(last.values())) == 5

@@ -1,0 +1,119 @@
+"""The packet layout, byte by byte, against Python's struct, through the same inline functions that the core uses."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlcp.transport._native import ffi, lib
+
+HEADER = struct.Struct(">BBHIIHBBIHHII")
+ACK = struct.Struct(">BBHIIIIIII16s")
+VERSION = lib.DLCP_WIRE_VERSION
+
+
+def decode(data: bytes) -> tuple[int, object]:
+    header = ffi.new("struct dlcp_header *")
+    # exactly as large as the datagram, so that a read beyond it shows under a sanitizer
+    return lib.dlcp_header_decode(header, ffi.from_buffer(data) if data else ffi.NULL, len(data)), header
+
+
+def data_packet(count: int = 360, **fields: int) -> bytes:
+    values = {"flags": 3, "source": 7, "cookie": 0x01020304, "iteration": 9, "tensor": 11, "leg": 1, "magnitude": 77}
+    values |= {"offset": 720, "count": count, "step": 5, "sequence": 0xFFFFFFFF, "sent_us": 123456} | fields
+    return HEADER.pack(VERSION << 4 | lib.DLCP_DATA, *values.values()) + bytes(count * 4)
+
+
+def test_header_layout() -> None:
+    header = ffi.new(
+        "struct dlcp_header *",
+        {
+            "type": lib.DLCP_DATA, "flags": 3, "source": 7, "cookie": 0x01020304, "iteration": 9, "tensor": 11,
+            "leg": 1, "magnitude": 77, "offset": 720, "count": 360, "step": 5, "sequence": 0xFFFFFFFF,
+            "sent_us": 123456,
+        },
+    )  # fmt: skip
+    out = ffi.new("uint8_t[]", lib.DLCP_HEADER_BYTES)
+    lib.dlcp_header_encode(header, out)
+    assert HEADER.size == lib.DLCP_HEADER_BYTES == 32
+    assert ffi.buffer(out)[:] == data_packet()[:32]
+
+
+def test_ack_layout() -> None:
+    ack = ffi.new("struct dlcp_ack *")
+    names = ("senders", "source", "cookie", "largest", "echo_us", "delay_us", "received", "ce", "overflow")
+    for number, name in enumerate(names, 1):
+        setattr(ack, name, number)
+    ack.bitmap = bytes(range(16))
+    out = ffi.new("uint8_t[]", lib.DLCP_ACK_BYTES)
+    lib.dlcp_ack_encode(ack, out)
+    assert ACK.size == lib.DLCP_ACK_BYTES == 48
+    assert ffi.buffer(out)[:] == ACK.pack(VERSION << 4 | lib.DLCP_ACK, *range(1, 10), bytes(range(16)))
+    back = ffi.new("struct dlcp_ack *")
+    assert lib.dlcp_ack_decode(back, out, 48) == 0
+    assert [getattr(back, name) for name in names] == list(range(1, 10))
+    assert lib.dlcp_ack_decode(back, out, 47) == lib.DLCP_WIRE_LENGTH
+
+
+def test_a_full_datagram_fits_ethernet() -> None:
+    assert 20 + 8 + lib.DLCP_HEADER_BYTES + lib.DLCP_PAYLOAD_BYTES == 1500
+    assert lib.DLCP_FRAME_OVERHEAD_BYTES == 14 + 20 + 8 + 32
+
+
+uint = {bits: st.integers(0, 2**bits - 1) for bits in (8, 16, 32)}
+
+
+@given(
+    flags=uint[8], source=uint[16], cookie=uint[32], iteration=uint[32], tensor=uint[16], leg=st.integers(0, 1),
+    magnitude=uint[8], offset=uint[32], step=uint[16], sequence=uint[32], sent_us=uint[32], count=st.integers(1, 360),
+)  # fmt: skip
+def test_what_is_encoded_is_decoded(**fields: int) -> None:
+    data = data_packet(**fields)
+    code, header = decode(data)
+    assert code == 0
+    assert {name: getattr(header, name) for name in fields} == fields
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"", lib.DLCP_WIRE_SHORT),
+        (data_packet()[:31], lib.DLCP_WIRE_SHORT),
+        (b"\x21" + data_packet()[1:], lib.DLCP_WIRE_VERSION_UNKNOWN),
+        (b"\x10" + data_packet()[1:], lib.DLCP_WIRE_TYPE_UNKNOWN),
+        (b"\x17" + data_packet()[1:], lib.DLCP_WIRE_TYPE_UNKNOWN),
+        (data_packet()[:-1], lib.DLCP_WIRE_LENGTH),
+        (data_packet() + b"\0", lib.DLCP_WIRE_LENGTH),
+        (data_packet(leg=2), lib.DLCP_WIRE_FIELD),
+        (data_packet(count=0), lib.DLCP_WIRE_FIELD),
+        (data_packet(count=361), lib.DLCP_WIRE_FIELD),
+        (bytes([VERSION << 4 | lib.DLCP_DONE]) + data_packet(count=1)[1:], lib.DLCP_WIRE_LENGTH),
+        (bytes([VERSION << 4 | lib.DLCP_STOP]) + data_packet(count=0)[1:], lib.DLCP_WIRE_LENGTH),
+        (bytes([VERSION << 4 | lib.DLCP_NACK]) + data_packet(count=0)[1:], lib.DLCP_WIRE_LENGTH),
+        (bytes([VERSION << 4 | lib.DLCP_PROBE]) + data_packet(count=1)[1:], lib.DLCP_WIRE_LENGTH),
+    ],
+)
+def test_nothing_malformed_is_accepted(data: bytes, error: int) -> None:
+    assert decode(data)[0] == error
+
+
+@given(st.binary(max_size=1500))
+def test_any_bytes_decode_or_are_refused(data: bytes) -> None:
+    code, header = decode(data)
+    if code == 0 and header.type == lib.DLCP_DATA:  # type: ignore[attr-defined]
+        assert len(data) == 32 + 4 * header.count  # type: ignore[attr-defined]
+
+
+def test_a_nack_has_exactly_its_bitmap() -> None:
+    nack = ffi.new("struct dlcp_nack *", {"first": 5, "packets": 17, "round": 2})
+    out = ffi.new("uint8_t[]", 2048)
+    size = lib.dlcp_nack_encode(nack, out)
+    assert size == lib.DLCP_NACK_FIXED_BYTES + 3
+    assert ffi.buffer(out)[32:44] == struct.pack(">III", 5, 17, 2)
+    back = ffi.new("struct dlcp_nack *")
+    assert lib.dlcp_nack_decode(back, out, size) == 0
+    assert lib.dlcp_nack_decode(back, out, size + 1) == lib.DLCP_WIRE_LENGTH
+    assert lib.dlcp_nack_decode(back, out, size - 1) == lib.DLCP_WIRE_LENGTH
