@@ -204,14 +204,16 @@ def serve(read_fd: int, write_fd: int) -> None:
             _write_all(write_fd, json.dumps(message).encode() + b"\n")
 
     def listen() -> None:
-        with os.fdopen(read_fd, "rb") as lines:
-            for line in lines:
-                command = json.loads(line)
-                if command.get("command") == "status":
-                    reply({"id": command["id"], "ok": True, "result": dict(agent.progress)})
-                else:
-                    commands.put(command)
-        os._exit(0)  # whoever commands this agent is gone: nothing it does matters any more
+        try:
+            with os.fdopen(read_fd, "rb") as lines:
+                for line in lines:
+                    command = json.loads(line)
+                    if command.get("command") == "status":
+                        reply({"id": command["id"], "ok": True, "result": dict(agent.progress)})
+                    else:
+                        commands.put(command)
+        finally:  # the channel ended, or was reset because its other end died with replies unread
+            os._exit(0)  # whoever commands this agent is gone: nothing it does matters any more
 
     threading.Thread(target=listen, daemon=True, name="agent-commands").start()
     while True:
