@@ -128,7 +128,7 @@ def run(
     screen.print_summary(found)
     with progress_on(screen.console()) as listener:
         execution = execute(found.plan, results, listener, retry_suspect=retry_suspect)
-    if not execution.measured:
+    if not execution.trusted:
         screen.print_execution(execution)
         return execution.exit_code
     compared = _report(found.plan.folder(results), None, only=found.plan.run_ids)

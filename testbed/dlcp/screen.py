@@ -124,12 +124,15 @@ def print_summary(outline: Outline) -> None:
     schemes = ", ".join(choice.label for choice in experiment.schemes)
     out.print(f"[bold]{experiment.name}[/]: {escape(experiment.description)}", soft_wrap=True)
     out.print(
-        f"{len(plan.cells)} runs on {plan.substrate}: {len(experiment.schemes)} schemes ({escape(schemes)}) × "
-        f"{len(experiment.jobs)} jobs ({', '.join(experiment.jobs)}) × {experiment.repeats} repeats"
+        f"{_count(len(plan.cells), 'run')} on {plan.substrate}: {_count(len(experiment.schemes), 'scheme')} "
+        f"({escape(schemes)}) × {_count(len(experiment.jobs), 'job')} ({', '.join(experiment.jobs)}) × "
+        f"{_count(experiment.repeats, 'repeat')}"
     )
-    done = len(plan.cells) - len(outline.todo)
-    left = f"; the other {len(outline.todo)} take {duration_words(outline.estimate)}" if outline.todo else ""
-    out.print(f"{done} of them are done{left}")
+    if outline.todo:
+        done = f"{len(plan.cells) - len(outline.todo)} done, {len(outline.todo)} to make"
+        out.print(f"{done}: {duration_words(outline.estimate)}")
+    else:
+        out.print("all done")
     for unsupported in plan.unsupported:
         out.print(f"[yellow]unsupported[/]: {escape(unsupported.label)} {unsupported.why}")
 
@@ -137,7 +140,7 @@ def print_summary(outline: Outline) -> None:
 def print_execution(execution: Execution) -> None:
     """How many runs ended how, when there is nothing to compare."""
     counts = ", ".join(f"{count} {status}" for status, count in sorted(execution.statuses.items()))
-    console().print(f"no run to compare: {counts}")
+    console().print(f"no run that can be trusted, so nothing to compare: {counts}")
 
 
 def duration_words(time: Estimate) -> str:
@@ -168,7 +171,7 @@ def print_status(found: Sequence[ExperimentStatus]) -> None:
         if one.older:
             out.print(f"  {one.older} results of an earlier version of the experiment are left out")
         if one.unfinished and not one.running:
-            out.print(f"  {one.unfinished} unfinished runs; the next run, or dlcp clean, removes them")
+            out.print(f"  {_count(one.unfinished, 'unfinished run')}; the next run, or dlcp clean, removes it")
 
 
 def status_data(found: Sequence[ExperimentStatus]) -> list[dict[str, Any]]:
@@ -190,6 +193,10 @@ def print_cleaning(cleaning: Cleaning, *, removed: bool) -> None:
         out.print(f"removed {len(cleaning.leftovers)} ({total})")
     else:
         out.print(f"{len(cleaning.leftovers)} to remove ({total}); add --yes to do it")
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'s' * (number != 1)}"
 
 
 def _minutes(duration_s: float) -> str:

@@ -178,7 +178,7 @@ def test_suspect_runs_count_unless_asked_again(tmp_path: Path, run_with: Any) ->
         return fine(run, directory, status="suspect", reason="cpu_busy")
 
     execution, _ = run_with(suspect)
-    assert (execution.exit_code, execution.measured) == (ExitCode.SUSPECT, True)
+    assert (execution.exit_code, execution.trusted) == (ExitCode.SUSPECT, False)
     assert run_with(fine)[0].made == 0
     assert run_with(fine, retry_suspect=True)[0].statuses == {"ok": 4}
 

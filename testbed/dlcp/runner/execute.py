@@ -16,7 +16,7 @@ from dlcp.errors import ExitCode, MachineCannot, Problem
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
 from dlcp.runner.plan import Cell, Plan
-from dlcp.runner.store import FINISHED_STATUSES, Store, wrong_tables
+from dlcp.runner.store import Store, wrong_tables
 from dlcp.substrates import provenance
 from dlcp.substrates.base import OnProgress, Substrate
 
@@ -40,9 +40,9 @@ class Execution:
     kept: int
 
     @property
-    def measured(self) -> bool:
-        """Whether there is anything to compare."""
-        return any(self.statuses.get(status) for status in FINISHED_STATUSES)
+    def trusted(self) -> bool:
+        """Whether there is a run to compare: finished, and not suspected by its own monitors."""
+        return bool(self.statuses.get("ok"))
 
     @property
     def exit_code(self) -> ExitCode:
