@@ -8,6 +8,7 @@ from typing import Self
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
@@ -43,9 +44,10 @@ class BarProgress:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        words = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis"))
         self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
-            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=console,
+            BarColumn(bar_width=20), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn(),
+            TextColumn("left"), TimeRemainingColumn(), words, console=console,
         )  # fmt: skip
         self._task: TaskID | None = None
 
