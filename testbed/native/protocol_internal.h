@@ -1,4 +1,4 @@
-/* The state behind protocol.h, shared by protocol.c (doors), sender.c, recovery.c and receiver.c. */
+/* The state behind protocol.h, shared by protocol.c (the doors) and the files named below. */
 #ifndef DLCP_PROTOCOL_INTERNAL_H
 #define DLCP_PROTOCOL_INTERNAL_H
 
@@ -183,7 +183,21 @@ struct dlcp_protocol {
 int dlcp_fail(struct dlcp_protocol *protocol, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 struct finished *dlcp_take_completion(struct dlcp_protocol *protocol);
 void dlcp_complete(struct dlcp_protocol *protocol, struct finished *finished);
+
+/* control.c */
 void dlcp_control_push(struct dlcp_protocol *protocol, const struct control *control);
+bool dlcp_poll_control(struct dlcp_protocol *protocol, uint64_t now_ns, struct dlcp_burst *burst);
+bool dlcp_poll_peer(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns, struct dlcp_burst *burst);
+
+/* liveness.c */
+uint64_t dlcp_gone_time(const struct dlcp_protocol *protocol, const struct peer *peer);
+uint64_t dlcp_greeting_time(const struct dlcp_protocol *protocol, const struct peer *peer);
+void dlcp_check_silence(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns);
+
+static inline uint64_t dlcp_earlier(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
 
 static inline bool dlcp_same_key(const struct dlcp_key *a, const struct dlcp_key *b)
 {
@@ -227,6 +241,17 @@ static inline uint64_t dlcp_allowed_bytes(const struct dlcp_tensor *shape, uint8
 	return shape->must_arrive ? 0 : (uint64_t)shape->elements * 4 * shape->bound_ppm[leg] / 1000000;
 }
 
+/* Bytes missing beyond the bound must be sent again; otherwise only what never left. */
+static inline bool dlcp_must_resend(const struct outgoing *message)
+{
+	return message->lost_bytes > message->allowed_bytes;
+}
+
+static inline bool dlcp_has_packets(const struct outgoing *message)
+{
+	return message->cursor < message->packets || dlcp_must_resend(message);
+}
+
 /* tagging.c */
 void dlcp_classify(struct dlcp_protocol *protocol, struct outgoing *message, struct tensor *tensor);
 uint8_t dlcp_magnitude_code(float mean);
@@ -236,15 +261,17 @@ uint8_t dlcp_class_tos(const struct dlcp_protocol *protocol, uint8_t queue, uint
 void dlcp_set_state(struct dlcp_protocol *protocol, struct outgoing *message, uint32_t packet, uint8_t state);
 void dlcp_outgoing_changed(struct dlcp_protocol *protocol, struct outgoing *message, uint64_t now_ns);
 void dlcp_run_done_timers(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns);
-void dlcp_fill_header(const struct dlcp_protocol *protocol, uint8_t type, const struct dlcp_key *key, uint64_t now_ns,
-		      struct dlcp_header *header);
-void dlcp_charge_link(struct dlcp_protocol *protocol, uint32_t bytes, uint64_t now_ns);
 struct outgoing *dlcp_outgoing_find(const struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key);
 void dlcp_outgoing_free(struct outgoing *message);
 void dlcp_on_nack(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
 		  const uint8_t *bytes, size_t size, uint64_t now_ns);
 void dlcp_on_stop(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
 		  const uint8_t *bytes, uint64_t now_ns);
+
+/* transmit.c */
+void dlcp_fill_header(const struct dlcp_protocol *protocol, uint8_t type, const struct dlcp_key *key, uint64_t now_ns,
+		      struct dlcp_header *header);
+void dlcp_charge_link(struct dlcp_protocol *protocol, uint32_t bytes, uint64_t now_ns);
 bool dlcp_poll_data(struct dlcp_protocol *protocol, uint64_t now_ns, struct dlcp_burst *burst);
 uint64_t dlcp_data_time(struct dlcp_protocol *protocol, uint64_t now_ns);
 

@@ -1,11 +1,7 @@
-/* The sending half: messages by queue and age, one packet after the other, and what comes after the first pass. */
-#include <math.h>
+/* The sending half: messages from submission to STOP. What leaves when is in transmit.c. */
 #include <stdlib.h>
 
 #include "protocol_internal.h"
-
-/* A sender that was held up (by the scheduler, by a timer) may catch up at most this much of its link's time. */
-#define CATCH_UP_NS (500 * MICROSECOND)
 
 struct outgoing *dlcp_outgoing_find(const struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key)
 {
@@ -59,17 +55,6 @@ void dlcp_outgoing_free(struct outgoing *message)
 	free(message->order);
 	free(message->finished);
 	free(message);
-}
-
-/* Bytes missing beyond the bound must be sent again; otherwise only what never left. */
-static bool must_resend(const struct outgoing *message)
-{
-	return message->lost_bytes > message->allowed_bytes;
-}
-
-static bool has_packets(const struct outgoing *message)
-{
-	return message->cursor < message->packets || must_resend(message);
 }
 
 /* Into its peer's list of its queue, by age. */
@@ -131,7 +116,7 @@ void dlcp_set_state(struct dlcp_protocol *protocol, struct outgoing *message, ui
 void dlcp_outgoing_changed(struct dlcp_protocol *protocol, struct outgoing *message, uint64_t now_ns)
 {
 	struct peer *peer = protocol->peers[message->peer];
-	bool sendable = has_packets(message);
+	bool sendable = dlcp_has_packets(message);
 
 	if (sendable && !message->listed)
 		list(protocol, peer, message, now_ns);
@@ -301,194 +286,4 @@ void dlcp_on_stop(struct dlcp_protocol *protocol, struct peer *peer, const struc
 	protocol->free_outgoing = message;
 	protocol->sending--;
 	protocol->statistics.messages_sent++;
-}
-
-/* Packets that congestion control lets be in flight. */
-static uint32_t window_packets(const struct peer *peer)
-{
-	double window = peer->congestion->window(peer->congestion_state);
-
-	return window <= 1 ? 1 : (uint32_t)ceil(window);
-}
-
-/* Time between packets to one peer. */
-static uint64_t pace_ns(const struct peer *peer)
-{
-	return (uint64_t)peer->congestion->pace_ns(peer->congestion_state, peer->latest_rtt_ns);
-}
-
-/* Nothing is sent into a path that has not answered a greeting yet: its round-trip time sets the pace. */
-static bool window_open(const struct peer *peer)
-{
-	return !peer->gone && peer->srtt_ns && peer->in_flight < window_packets(peer) && !dlcp_records_full(peer);
-}
-
-/* The packet that would be sent next: retransmissions first, in class order. UINT32_MAX: none. */
-static uint32_t next_packet(struct outgoing *message, bool *resend)
-{
-	*resend = must_resend(message);
-	if (!*resend)
-		return message->cursor < message->packets ? message->order[message->cursor] : UINT32_MAX;
-	while (message->state[message->order[message->resend_cursor]] != LOST)
-		message->resend_cursor++; /* ends: lost_bytes > 0 */
-	return message->order[message->resend_cursor];
-}
-
-void dlcp_fill_header(const struct dlcp_protocol *protocol, uint8_t type, const struct dlcp_key *key, uint64_t now_ns,
-		      struct dlcp_header *header)
-{
-	*header = (struct dlcp_header){
-		.type = type,
-		.source = protocol->config.rank,
-		.cookie = protocol->config.cookie,
-		.iteration = key->iteration,
-		.tensor = key->tensor,
-		.step = key->step,
-		.leg = key->leg,
-		.sent_us = (uint32_t)(now_ns / MICROSECOND),
-	};
-}
-
-/* The link is busy with so many bytes. */
-void dlcp_charge_link(struct dlcp_protocol *protocol, uint32_t bytes, uint64_t now_ns)
-{
-	double earliest = (double)now_ns - (double)CATCH_UP_NS;
-
-	if (protocol->nic_ns < earliest)
-		protocol->nic_ns = earliest;
-	protocol->nic_ns += bytes * 8e9 / protocol->config.link_bps;
-}
-
-/* Take one packet of a message into the burst. */
-static void add_packet(struct dlcp_protocol *protocol, struct peer *peer, struct outgoing *message, uint32_t packet,
-		       bool resend, uint64_t now_ns, struct dlcp_burst *burst)
-{
-	const struct tensor *tensor = &protocol->tensors[message->key.tensor];
-	uint32_t elements = dlcp_packet_elements(message->elements, packet), i = burst->packets++;
-	uint8_t class = message->class[packet];
-	struct dlcp_header header;
-	struct record *record;
-
-	dlcp_fill_header(protocol, DLCP_DATA, &message->key, now_ns, &header);
-	record = dlcp_record(protocol, peer, tensor->shape.queue, now_ns, &header.sequence);
-	record->message = message->id;
-	record->outgoing = message;
-	record->packet = packet;
-	record->class = resend ? CLASS_RELIABLE : class;
-	header.flags = (uint8_t)((resend ? DLCP_FLAG_RETRANSMISSION : 0) |
-				 (message->allowed_bytes == 0 ? DLCP_FLAG_MUST_ARRIVE : 0) |
-				 (record->class == CLASS_DROPPABLE ? DLCP_FLAG_DROPPABLE : 0));
-	header.magnitude = message->magnitude[packet];
-	header.offset = packet * DLCP_PACKET_ELEMENTS;
-	header.count = (uint16_t)elements;
-	message->latest[packet] = header.sequence;
-	dlcp_set_state(protocol, message, packet, IN_FLIGHT);
-	if (!resend)
-		message->cursor++;
-	peer->in_flight++;
-	peer->lanes[tensor->shape.queue].in_flight++;
-	dlcp_header_encode(&header, protocol->heads[i]);
-	burst->head[i] = protocol->heads[i];
-	burst->payload[i] = (const uint8_t *)(message->data + header.offset);
-	burst->payload_bytes[i] = elements * 4;
-
-	peer->sent++;
-	protocol->statistics.data_packets_sent++;
-	protocol->statistics.data_bytes_sent += elements * 4;
-	protocol->statistics.packets_droppable += record->class == CLASS_DROPPABLE;
-	if (resend) {
-		message->resent_bytes += elements * 4;
-		protocol->statistics.packets_resent++;
-		protocol->statistics.bytes_resent += elements * 4;
-	}
-	dlcp_charge_link(protocol, DLCP_FRAME_OVERHEAD_BYTES + elements * 4, now_ns);
-}
-
-/* Ask for an acknowledgement with the burst's last packet when the sender will wait for it: about twice a window. */
-static void ask_for_ack(struct dlcp_protocol *protocol, struct peer *peer, bool last, const struct dlcp_burst *burst)
-{
-	uint32_t window = window_packets(peer);
-
-	peer->since_ack_request += burst->packets;
-	if (last || peer->in_flight >= window || peer->since_ack_request >= (window + 1) / 2) {
-		protocol->heads[burst->packets - 1][1] |= DLCP_FLAG_ACK_NOW;
-		peer->since_ack_request = 0;
-	}
-}
-
-/* Packets of one class of one message, as many as window, pace and GSO allow. */
-static void fill(struct dlcp_protocol *protocol, struct peer *peer, struct outgoing *message, uint64_t now_ns,
-		 struct dlcp_burst *burst)
-{
-	uint8_t queue = protocol->tensors[message->key.tensor].shape.queue;
-	uint32_t room = window_packets(peer) - peer->in_flight, at_once = (window_packets(peer) + 3) / 4;
-	uint64_t pace = pace_ns(peer);
-
-	*burst = (struct dlcp_burst){ .peer = peer->rank, .head_bytes = DLCP_HEADER_BYTES };
-	if (room > at_once)
-		room = at_once;
-	if (room > DLCP_BURST_PACKETS)
-		room = DLCP_BURST_PACKETS;
-	while (burst->packets < room) {
-		bool resend;
-		uint32_t packet = next_packet(message, &resend);
-		uint8_t tos;
-
-		if (packet == UINT32_MAX)
-			break;
-		tos = dlcp_class_tos(protocol, queue, resend ? CLASS_RELIABLE : message->class[packet]);
-		if (burst->packets && tos != burst->tos)
-			break;
-		burst->tos = tos;
-		add_packet(protocol, peer, message, packet, resend, now_ns, burst);
-		if (burst->payload_bytes[burst->packets - 1] < DLCP_PAYLOAD_BYTES)
-			break;
-	}
-	if (peer->next_send_ns + pace < now_ns)
-		peer->next_send_ns = now_ns - pace;
-	peer->next_send_ns += pace * burst->packets;
-	ask_for_ack(protocol, peer, !has_packets(message), burst);
-	dlcp_outgoing_changed(protocol, message, now_ns);
-}
-
-/* The next burst of data: highest queue first, then the oldest message whose peer may receive. */
-bool dlcp_poll_data(struct dlcp_protocol *protocol, uint64_t now_ns, struct dlcp_burst *burst)
-{
-	if (protocol->nic_ns > (double)now_ns)
-		return false;
-	for (int queue = DLCP_QUEUES - 1; queue >= 0; queue--) {
-		struct outgoing *oldest = NULL;
-
-		for (uint32_t i = 0; protocol->lane_members[queue] && i < protocol->peer_count; i++) {
-			struct peer *peer = protocol->peers[protocol->ranks[i]];
-			struct outgoing *head = peer->lanes[queue].head;
-
-			if (!head)
-				continue;
-			if (!window_open(peer) || peer->next_send_ns > now_ns)
-				peer->window_limited = true;
-			else if (!oldest || head->id < oldest->id)
-				oldest = head;
-		}
-		if (oldest) {
-			fill(protocol, protocol->peers[oldest->peer], oldest, now_ns, burst);
-			return true;
-		}
-	}
-	return false;
-}
-
-/* When data may leave next if no packet comes; NEVER when all wait for acknowledgements or there is none. */
-uint64_t dlcp_data_time(struct dlcp_protocol *protocol, uint64_t now_ns)
-{
-	uint64_t earliest = NEVER, nic_ns = protocol->nic_ns > 0 ? (uint64_t)ceil(protocol->nic_ns) : 0;
-
-	for (uint32_t i = 0; i < protocol->peer_count; i++) {
-		const struct peer *peer = protocol->peers[protocol->ranks[i]];
-		uint64_t at = peer->next_send_ns > nic_ns ? peer->next_send_ns : nic_ns;
-
-		if (peer->active && window_open(peer) && at < earliest)
-			earliest = at;
-	}
-	return earliest > now_ns || earliest == NEVER ? earliest : now_ns;
 }

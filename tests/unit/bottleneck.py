@@ -13,8 +13,8 @@ from virtual_time import US, Packet, World
 class Port:
     """The port towards one host. Packets to other hosts pass with the delay alone.
 
-    bound_for: the host behind the port. delay_ns: one way, beside queueing and transmission. jitter_ns: of the delay, uniform,
-    as a busy software switch has it; order is kept.
+    bound_for: the host behind the port. delay_ns: one way, beside queueing and transmission. jitter_ns: of the
+    delay, uniform, as a busy software switch has it; order is kept.
     """
 
     bound_for: int

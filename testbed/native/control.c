@@ -1,0 +1,122 @@
+/* Control packets on their way out: what waits in the ring, and what follows from a peer's state alone. */
+#include "protocol_internal.h"
+
+/* Let a control packet leave soon. A full ring drops it: every one of them is asked for again by a timer. */
+void dlcp_control_push(struct dlcp_protocol *protocol, const struct control *control)
+{
+	if (protocol->control_tail - protocol->control_head >= CONTROL_RING) {
+		protocol->statistics.control_dropped++;
+		return;
+	}
+	protocol->control[protocol->control_tail++ & (CONTROL_RING - 1)] = *control;
+}
+
+/* A burst of one control packet of so many bytes at heads[0]. */
+static bool control_burst(struct dlcp_protocol *protocol, uint16_t peer, uint8_t tos, size_t bytes, uint64_t now_ns,
+			  struct dlcp_burst *burst)
+{
+	*burst = (struct dlcp_burst){ .peer = peer, .tos = tos, .packets = 1, .head_bytes = (uint32_t)bytes };
+	burst->head[0] = protocol->heads[0];
+	dlcp_charge_link(protocol, (uint32_t)bytes + DLCP_FRAME_OVERHEAD_BYTES - DLCP_HEADER_BYTES, now_ns);
+	return true;
+}
+
+static uint8_t control_tos(void)
+{
+	return dlcp_tos(DLCP_CONTROL_QUEUE, 0, DLCP_ECN_NOT_ECT);
+}
+
+/* Write what a control intent asks for into heads[0]; its length, or 0 when it is pointless by now. */
+static size_t build_control(struct dlcp_protocol *protocol, const struct control *control, uint64_t now_ns)
+{
+	static const uint8_t types[] = {
+		[CONTROL_DONE] = DLCP_DONE, [CONTROL_NACK] = DLCP_NACK, [CONTROL_WAIT] = DLCP_NACK,
+		[CONTROL_STOP] = DLCP_STOP,
+	};
+	uint8_t *bytes = protocol->heads[0];
+	const struct outgoing *message;
+	struct dlcp_header header;
+
+	dlcp_fill_header(protocol, types[control->kind], &control->key, now_ns, &header);
+	switch (control->kind) {
+	case CONTROL_DONE:
+		message = dlcp_outgoing_find(protocol, control->peer, &control->key);
+		if (!message)
+			return 0;
+		dlcp_header_encode(&header, bytes);
+		dlcp_put32(bytes + 32, message->packets);
+		dlcp_put32(bytes + 36, control->round);
+		protocol->statistics.dones_sent++;
+		return DLCP_DONE_BYTES;
+	case CONTROL_NACK:
+		protocol->statistics.nacks_sent++;
+		return dlcp_build_nack(protocol, control, &header, bytes);
+	case CONTROL_WAIT:
+		header.flags = DLCP_FLAG_WAIT;
+		dlcp_header_encode(&header, bytes);
+		protocol->statistics.nacks_sent++;
+		return dlcp_nack_encode(&(struct dlcp_nack){ .round = control->round }, bytes);
+	default:
+		dlcp_header_encode(&header, bytes);
+		dlcp_put64(bytes + 32, control->delivered_bytes);
+		protocol->statistics.stops_sent++;
+		return DLCP_STOP_BYTES;
+	}
+}
+
+bool dlcp_poll_control(struct dlcp_protocol *protocol, uint64_t now_ns, struct dlcp_burst *burst)
+{
+	while (protocol->control_head != protocol->control_tail) {
+		struct control control = protocol->control[protocol->control_head++ & (CONTROL_RING - 1)];
+		size_t bytes = build_control(protocol, &control, now_ns);
+
+		if (bytes)
+			return control_burst(protocol, control.peer, control_tos(), bytes, now_ns, burst);
+	}
+	return false;
+}
+
+/* A PROBE in a queue of data whose evidence is overdue, or as a greeting in the control queue. */
+static bool build_probe(struct dlcp_protocol *protocol, struct peer *peer, uint8_t queue, uint64_t now_ns,
+			struct dlcp_burst *burst)
+{
+	static const struct dlcp_key none = { 0 };
+	bool greeting = queue == DLCP_CONTROL_QUEUE;
+	uint8_t tos = greeting ? control_tos() : dlcp_class_tos(protocol, queue, CLASS_RELIABLE);
+	struct dlcp_header header;
+
+	dlcp_fill_header(protocol, DLCP_PROBE, &none, now_ns, &header);
+	dlcp_record(protocol, peer, queue, now_ns, &header.sequence);
+	dlcp_header_encode(&header, protocol->heads[0]);
+	control_burst(protocol, peer->rank, tos, DLCP_HEADER_BYTES, now_ns, burst);
+	if (greeting) {
+		peer->greeted = true;
+		peer->greeted_ns = now_ns;
+		peer->greetings++;
+		protocol->statistics.greetings_sent++;
+	} else {
+		peer->lanes[queue].probes++;
+		protocol->statistics.probes_sent++;
+	}
+	return true;
+}
+
+/* Acknowledgements and probes: what follows from a peer's state alone. */
+bool dlcp_poll_peer(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns, struct dlcp_burst *burst)
+{
+	if (peer->gone)
+		return false;
+	if (peer->ack_at_ns <= now_ns) {
+		dlcp_build_ack(protocol, peer, now_ns, protocol->heads[0]);
+		protocol->statistics.acks_sent++;
+		return control_burst(protocol, peer->rank, control_tos(), DLCP_ACK_BYTES, now_ns, burst);
+	}
+	if (dlcp_greeting_time(protocol, peer) <= now_ns)
+		return build_probe(protocol, peer, DLCP_CONTROL_QUEUE, now_ns, burst);
+	if (dlcp_records_full(peer) || !peer->in_flight)
+		return false;
+	for (uint8_t queue = 0; queue < DLCP_QUEUES; queue++)
+		if (dlcp_lane_timer(protocol, peer, queue) <= now_ns)
+			return build_probe(protocol, peer, queue, now_ns, burst);
+	return false;
+}

@@ -1,0 +1,112 @@
+/* Who lives: greetings, silence, and what a peer owes in words. */
+#include <math.h>
+#include <stdio.h>
+
+#include "protocol_internal.h"
+
+/* How often, within the silence limit, a peer that owes something and says nothing is asked whether it lives. */
+enum { GREETINGS_PER_SILENCE = 8 };
+#define FIRST_GREETING_NS (20 * MILLISECOND) /* repeated after so long, then twice that, and so on */
+#define GREET_EVERY_NS SECOND                /* while data flow: one packet a second */
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* The last sign of life, or since when one is expected. */
+static uint64_t silent_since(const struct peer *peer)
+{
+	return later(peer->heard_ns, peer->owed_since_ns);
+}
+
+static bool owes(const struct peer *peer)
+{
+	return !peer->gone && (peer->expected_head || peer->waiting_head);
+}
+
+/* When a peer that owes something and says nothing counts as gone. */
+uint64_t dlcp_gone_time(const struct dlcp_protocol *protocol, const struct peer *peer)
+{
+	if (!owes(peer))
+		return NEVER;
+	return silent_since(peer) + (peer->heard ? protocol->config.silence_ns : protocol->config.first_contact_ns);
+}
+
+/* When to greet a peer: before the first data, now and then while data flow (the empty path may have become another), and
+ * when it owes something and is silent. */
+uint64_t dlcp_greeting_time(const struct dlcp_protocol *protocol, const struct peer *peer)
+{
+	uint32_t doublings = peer->greetings < BACKOFF_LIMIT ? peer->greetings : BACKOFF_LIMIT;
+	uint64_t at = NEVER;
+
+	if (!owes(peer) || dlcp_records_full(peer))
+		return NEVER;
+	if (!peer->greeted)
+		return 0;
+	if (peer->active)
+		at = peer->greeted_ns + (peer->srtt_ns ? GREET_EVERY_NS : FIRST_GREETING_NS << doublings);
+	return dlcp_earlier(at, later(silent_since(peer), peer->greeted_ns) +
+				   protocol->config.silence_ns / GREETINGS_PER_SILENCE);
+}
+
+static const char *leg_name(uint8_t leg)
+{
+	return leg == DLCP_PUSH ? "push" : "pull";
+}
+
+/* The oldest debt of a peer, in words. */
+static int describe_peer(const struct peer *peer, char *text, size_t bytes)
+{
+	const struct incoming *expected = peer->expected_head;
+	const struct outgoing *waiting = peer->waiting_head;
+
+	if (expected && (!waiting || expected->start_ns <= waiting->start_ns))
+		return snprintf(text, bytes,
+				"rank %u: tensor %u of iteration %u (%s): %u of %u packets have not arrived", peer->rank,
+				expected->key.tensor, expected->key.iteration, leg_name(expected->key.leg),
+				expected->packets - expected->arrived, expected->packets);
+	if (waiting)
+		return snprintf(text, bytes,
+				"rank %u: tensor %u of iteration %u (%s): %u of %u packets sent, %u acknowledged, no STOP yet",
+				peer->rank, waiting->key.tensor, waiting->key.iteration, leg_name(waiting->key.leg),
+				waiting->cursor, waiting->packets, waiting->arrived);
+	return snprintf(text, bytes, "rank %u", peer->rank);
+}
+
+void dlcp_check_silence(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns)
+{
+	char debt[DLCP_ERROR_BYTES / 2];
+
+	if (dlcp_gone_time(protocol, peer) > now_ns)
+		return;
+	peer->gone = true;
+	peer->ack_at_ns = peer->loss_check_ns = peer->done_hint_ns = NEVER;
+	if (protocol->gone_rank >= 0)
+		return;
+	protocol->gone_rank = peer->rank;
+	describe_peer(peer, debt, sizeof debt);
+	dlcp_fail(protocol, DLCP_ERROR_PEER_GONE, "rank %u is gone: silent for %.1f s while it owes: %s", peer->rank,
+		  (double)(now_ns - silent_since(peer)) / 1e9, debt);
+}
+
+void dlcp_protocol_describe(struct dlcp_protocol *protocol, uint64_t now_ns, char *text, size_t text_bytes)
+{
+	size_t used = 0;
+
+	if (text_bytes)
+		text[0] = 0;
+	for (uint32_t i = 0; i < protocol->peer_count && used + 1 < text_bytes; i++) {
+		const struct peer *peer = protocol->peers[protocol->ranks[i]];
+		int more;
+
+		if (!peer->expected_head && !peer->waiting_head)
+			continue;
+		used += (size_t)snprintf(text + used, text_bytes - used, "%s", used ? "; " : "");
+		more = used < text_bytes ? describe_peer(peer, text + used, text_bytes - used) : 0;
+		used += (size_t)(more > 0 ? more : 0);
+		if (used < text_bytes)
+			used += (size_t)snprintf(text + used, text_bytes - used, ", last heard %.2f s ago",
+						 peer->heard ? (double)(now_ns - peer->heard_ns) / 1e9 : INFINITY);
+	}
+}

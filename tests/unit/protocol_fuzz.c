@@ -1,0 +1,227 @@
+/* Three ranks under a random schedule with mutated and invented datagrams, for AddressSanitizer and UBSan.
+ *
+ * usage: protocol_fuzz SEED SECONDS. Rounds alternate: with forged datagrams (anything may happen to the numbers, nothing to
+ * memory) and without (every message must end, whole, in bounded virtual time). Prints the rounds; exit 1 on a broken
+ * promise.
+ */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "protocol.h"
+
+enum { RANKS = 3, TENSORS = 4, FLYING = 4096, LONGEST = 2048 };
+#define MILLISECOND UINT64_C(1000000)
+
+static const uint32_t sizes[TENSORS] = { 1, 361, 20 * 360, 70 * 360 + 5 };
+
+struct flying {
+	uint64_t at_ns;
+	size_t size;
+	uint16_t to;
+	uint8_t *bytes; /* exactly `size` bytes on the heap, so that a read beyond them is found */
+};
+
+struct round {
+	struct dlcp_protocol *ranks[RANKS];
+	struct flying flying[FLYING];
+	uint32_t count;
+	uint64_t now_ns;
+	bool forged;
+	float *sent[RANKS][TENSORS], *got[RANKS][RANKS][TENSORS];
+};
+
+static uint64_t state;
+
+static uint32_t dice(uint32_t below)
+{
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	return (uint32_t)(state >> 16) % below;
+}
+
+static void launch(struct round *round, uint16_t to, const uint8_t *bytes, size_t size)
+{
+	struct flying *one;
+
+	if (round->count == FLYING)
+		return; /* a loss */
+	one = &round->flying[round->count++];
+	*one = (struct flying){ round->now_ns + 1000 * (100 + dice(dice(4) ? 400 : 20000)), size, to, malloc(size) };
+	memcpy(one->bytes, bytes, size);
+}
+
+static void mutate(uint8_t *bytes, size_t *size)
+{
+	switch (dice(5)) {
+	case 0: *size = dice((uint32_t)*size + 1); break;
+	case 1: *size += dice((uint32_t)(LONGEST - *size)); break;
+	case 2: bytes[0] = (uint8_t)(DLCP_WIRE_VERSION << 4 | dice(16)); break;
+	default:
+		for (uint32_t i = 0; i <= dice(4); i++)
+			bytes[8 + dice(24)] = (uint8_t)dice(256);
+	}
+}
+
+static void drain(struct round *round, uint16_t rank)
+{
+	struct dlcp_completion completion;
+	struct dlcp_burst burst;
+
+	while (dlcp_protocol_poll_transmit(round->ranks[rank], round->now_ns, &burst))
+		for (uint32_t i = 0; i < burst.packets; i++) {
+			uint8_t bytes[LONGEST] = { 0 };
+			size_t size = burst.head_bytes + burst.payload_bytes[i];
+
+			memcpy(bytes, burst.head[i], burst.head_bytes);
+			if (burst.payload_bytes[i])
+				memcpy(bytes + burst.head_bytes, burst.payload[i], burst.payload_bytes[i]);
+			if (round->forged && dice(4) == 0) {
+				size_t other = size;
+				uint8_t copy[LONGEST];
+
+				memcpy(copy, bytes, sizeof copy);
+				mutate(copy, &other);
+				launch(round, burst.peer, copy, other);
+			}
+			for (uint32_t copies = dice(10) ? dice(5) != 0 : 2; copies; copies--)
+				launch(round, burst.peer, bytes, size);
+		}
+	while (dlcp_protocol_poll_completion(round->ranks[rank], &completion))
+		;
+}
+
+static void begin(struct round *round)
+{
+	for (uint16_t rank = 0; rank < RANKS; rank++) {
+		struct dlcp_config config = { .cookie = 1, .rank = rank, .link_bps = 1e8, .selective_drop = (uint8_t)dice(3) };
+		char error[DLCP_ERROR_BYTES];
+
+		strcpy(config.congestion_control, dice(4) ? "timely" : "fixed");
+		round->ranks[rank] = dlcp_protocol_new(&config, error, sizeof error);
+		for (uint16_t tensor = 0; tensor < TENSORS; tensor++) {
+			struct dlcp_tensor shape = { .elements = sizes[tensor], .queue = (uint8_t)(tensor % 7),
+						     .bound_ppm = { tensor % 2 ? 200000 : 0, 0 }, .droppable = 1 };
+
+			dlcp_protocol_declare(round->ranks[rank], tensor, &shape);
+			round->sent[rank][tensor] = malloc(sizes[tensor] * sizeof(float));
+			for (uint32_t i = 0; i < sizes[tensor]; i++)
+				round->sent[rank][tensor][i] = (float)(1 + rank + 10 * (i % 1000) + 100000 * tensor);
+		}
+		for (uint16_t peer = 0; peer < RANKS; peer++)
+			if (peer != rank)
+				dlcp_protocol_add_peer(round->ranks[rank], peer, 0);
+	}
+	for (uint16_t to = 0; to < RANKS; to++)
+		for (uint16_t from = 0; from < RANKS; from++)
+			for (uint16_t tensor = 0; tensor < TENSORS && from != to; tensor++) {
+				struct dlcp_key key = { .iteration = 3, .tensor = tensor };
+
+				round->got[to][from][tensor] = malloc(sizes[tensor] * sizeof(float));
+				dlcp_protocol_receive(round->ranks[to], from, &key, round->got[to][from][tensor], sizes[tensor],
+						      0);
+				dlcp_protocol_send(round->ranks[from], to, &key, round->sent[from][tensor], sizes[tensor], 0);
+			}
+}
+
+/* Every float is what was sent, or zero within the bound. */
+static bool whole(const struct round *round)
+{
+	for (int to = 0; to < RANKS; to++)
+		for (int from = 0; from < RANKS; from++)
+			for (int tensor = 0; tensor < TENSORS && from != to; tensor++) {
+				uint32_t holes = 0;
+
+				for (uint32_t i = 0; i < sizes[tensor]; i++) {
+					float got = round->got[to][from][tensor][i];
+
+					if (got != 0 && got != round->sent[from][tensor][i])
+						return false;
+					holes += got == 0;
+				}
+				if (holes * 5 > (tensor % 2 ? sizes[tensor] : 0))
+					return false;
+			}
+	return true;
+}
+
+static uint32_t under_way(const struct round *round)
+{
+	uint32_t count = 0;
+
+	for (int rank = 0; rank < RANKS; rank++)
+		count += dlcp_protocol_sending(round->ranks[rank]) + dlcp_protocol_receiving(round->ranks[rank]);
+	return count;
+}
+
+/* The next thing in virtual time: a datagram's arrival, or a timer. */
+static void step(struct round *round)
+{
+	uint64_t next = UINT64_MAX;
+	uint32_t first = 0;
+	struct flying one;
+
+	for (uint16_t rank = 0; rank < RANKS; rank++) {
+		uint64_t at = dlcp_protocol_next_timer(round->ranks[rank], round->now_ns);
+
+		next = at < next ? at : next;
+	}
+	for (uint32_t i = 1; i < round->count; i++)
+		if (round->flying[i].at_ns < round->flying[first].at_ns)
+			first = i;
+	if (!round->count || next < round->flying[first].at_ns) {
+		round->now_ns = next > round->now_ns ? next : round->now_ns + 1;
+	} else {
+		one = round->flying[first];
+		round->flying[first] = round->flying[--round->count];
+		round->now_ns = one.at_ns > round->now_ns ? one.at_ns : round->now_ns;
+		dlcp_protocol_input(round->ranks[one.to], one.bytes, one.size, (uint8_t)dice(256), round->now_ns,
+				    round->now_ns, 0);
+		free(one.bytes);
+	}
+	for (uint16_t rank = 0; rank < RANKS; rank++)
+		drain(round, rank);
+}
+
+static void end(struct round *round)
+{
+	while (round->count)
+		free(round->flying[--round->count].bytes);
+	for (int rank = 0; rank < RANKS; rank++) {
+		dlcp_protocol_free(round->ranks[rank]);
+		for (int tensor = 0; tensor < TENSORS; tensor++) {
+			free(round->sent[rank][tensor]);
+			for (int from = 0; from < RANKS; from++)
+				free(round->got[rank][from][tensor]);
+		}
+	}
+}
+
+int main(int count, char **arguments)
+{
+	time_t until = time(NULL) + (count > 2 ? atoi(arguments[2]) : 1);
+	int rounds = 0;
+
+	state = count > 1 ? strtoull(arguments[1], NULL, 10) * 2654435761u + 88172645463325252u : 1;
+	for (; time(NULL) < until || rounds < 2; rounds++) {
+		static struct round round;
+		bool kept;
+
+		memset(&round, 0, sizeof round);
+		round.forged = rounds % 2;
+		begin(&round);
+		for (long steps = 0; steps < 40000 && round.now_ns < 20000 * MILLISECOND && under_way(&round); steps++)
+			step(&round);
+		kept = round.forged || (!under_way(&round) && whole(&round));
+		if (!kept)
+			printf("round %d: %u messages under way after %.1f virtual s\n", rounds, under_way(&round),
+			       (double)round.now_ns / 1e9);
+		end(&round);
+		if (!kept)
+			return 1;
+	}
+	printf("%d rounds\n", rounds);
+	return 0;
+}
