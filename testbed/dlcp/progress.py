@@ -44,11 +44,17 @@ class BarProgress:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        words = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis"))
+        words = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
         self._bar = Progress(
-            BarColumn(bar_width=20), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn(),
-            TextColumn("left"), TimeRemainingColumn(), words, console=console,
-        )  # fmt: skip
+            BarColumn(bar_width=10, table_column=Column(min_width=10)),
+            TextColumn("{task.percentage:>3.0f} %", table_column=Column(min_width=5)),
+            TimeElapsedColumn(table_column=Column(min_width=7)),
+            TextColumn("left", table_column=Column(min_width=4)),
+            TimeRemainingColumn(table_column=Column(min_width=7)),
+            words,
+            console=console,
+            expand=True,
+        )
         self._task: TaskID | None = None
 
     def __enter__(self) -> Self:
@@ -61,7 +67,7 @@ class BarProgress:
     def begins(self, number: int, total: int, run: Run) -> OnProgress:
         """See runner.execute.Listener."""
         task = self._task = self._bar.add_task("", total=total) if self._task is None else self._task
-        title = f"{number}/{total} {escape(name_of(run))}"
+        title = f"{number}/{total} {escape(f'{run.job_name}, {run.scheme.label}')}"  # short: 42 of 80 columns are left
         self._bar.update(task, completed=number - 1, description=f"{title}: setting up")
 
         def on_progress(share: float, text: str) -> None:

@@ -34,7 +34,10 @@ def main(control_fd: int, script: str) -> None:
                   "exit_code": int(problem.exit_code)}  # fmt: skip
         control.send(json.dumps(report).encode())
         return
-    control.send(json.dumps({"ok": True}).encode())
+    try:
+        control.send(json.dumps({"ok": True}).encode())
+    except BrokenPipeError:
+        return  # who wanted agents has ended meanwhile
     signal.signal(signal.SIGCHLD, _reap)
     gc.freeze()
     while True:
