@@ -128,7 +128,8 @@ def test_ctrl_c_ends_with_130_and_leaves_no_unfinished_run(after_s: float, tmp_p
     time.sleep(after_s)
     below = descendants(process.pid)
     os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(timeout=20) == 130, (tmp_path / "output.txt").read_text()
+    # A shell calls both 130: Python ends itself by SIGINT when the interrupt fell into a class that was being made.
+    assert process.wait(timeout=20) in (130, -signal.SIGINT), (tmp_path / "output.txt").read_text()
     assert wait_until_gone(below) == set()
     assert Store(tmp_path / "results", "tiny").unfinished() == []
     text = (tmp_path / "output.txt").read_text()
