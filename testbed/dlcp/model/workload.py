@@ -51,7 +51,7 @@ class Job(Frozen):
     """A training job placed on hosts: data parallel, synchronous, parameter server.
 
     iterations: how many the job runs. bucket_bytes: layers are fused into buckets of about this many bytes on
-    the emulated wire (BytePS and DDP do the same); a layer is never split over servers.
+    the emulated wire (BytePS and DDP do the same); a much bigger layer is cut into several, which spread over servers.
     warmup_iterations: left out of iteration and message statistics (cold windows, first touch).
     """
 
