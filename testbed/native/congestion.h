@@ -25,6 +25,7 @@ struct dlcp_congestion_ack {
 	uint64_t rtt_ns;        /* this sample, receiver's delay taken out; 0 = no sample */
 	uint64_t min_rtt_ns;
 	uint64_t srtt_ns;
+	uint64_t host_ns;       /* what the two hosts add to the round trip, smoothed: holding and waking up */
 	uint32_t acked;         /* packets newly acknowledged */
 	uint32_t marked;        /* packets newly reported with CE */
 	uint8_t queue;          /* of the sample */

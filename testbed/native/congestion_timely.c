@@ -29,11 +29,12 @@
 #define DROPPABLE_LOSS_STEP 0.25
 #define RANDOM_LOSS_SHARE 0.25 /* of these steps, when no queue was seen that could have overflowed */
 #define LOSS_MEMORY_RTTS 4  /* no fast growth so soon after a loss */
-#define LOW_QUEUE_PACKETS 6 /* T_low: so many packet times, and a quarter of the smallest rtt, above that */
-#define HIGH_QUEUE_PACKETS 14
+#define LOW_QUEUE_PACKETS 8 /* T_low: so many packet times, and a quarter of the smallest rtt, above that */
+#define HIGH_QUEUE_PACKETS 16
 #define FLOW_PACKETS 3      /* both: so many packet times / sqrt(window) more, */
-#define FLOW_PACKETS_MOST 7 /* up to this */
-#define SHARED_QUEUE_PACKETS 15 /* what all senders to one receiver may have in queues together */
+#define FLOW_PACKETS_MOST 6 /* up to this */
+#define SHARED_QUEUE_PACKETS 16 /* what all senders to one receiver may have in queues together */
+#define HOST_PACKETS_MOST 6     /* what the hosts' own delays may add to that; they may end at any time */
 #define PACING_GAIN 1.1         /* above one packet the window binds, not the pace */
 enum { SAMPLES = 4 };
 
@@ -118,7 +119,9 @@ static double gradient(struct timely *self, double rtt_ns, uint64_t min_rtt_ns)
 /* The window that fills the path and leaves a bounded queue if all ranks that the receiver hears take the same. */
 static double fair_share(const struct timely *self, const struct dlcp_congestion_ack *ack)
 {
-	double path = (double)ack->min_rtt_ns / (double)self->config.packet_ns + SHARED_QUEUE_PACKETS;
+	double packet = (double)self->config.packet_ns;
+	double hosts = fmin((double)ack->host_ns / packet, HOST_PACKETS_MOST);
+	double path = (double)ack->min_rtt_ns / packet + hosts + SHARED_QUEUE_PACKETS;
 
 	return path / (ack->senders ? ack->senders : 1);
 }
@@ -155,7 +158,9 @@ static void timely_on_ack(void *state, const struct dlcp_congestion_ack *ack)
 
 		if (ack->window_limited)
 			window += share * ADDITIVE_STEP * (1 - weight);
-		window -= share * BETA * weight * error * window;
+		/* thresholds differ with what each sender took for the empty path; nobody may be pushed out by that */
+		if (window > fair / 2)
+			window -= share * BETA * weight * error * window;
 	}
 	set_window(self, window, fair);
 	self->busy_window += 0.05 * share * (self->window - self->busy_window);

@@ -30,6 +30,7 @@ struct dlcp_engine_statistics {
 	uint64_t receive_calls, wakeups;
 	uint64_t timer_wakeups, timer_late_sum_ns, timer_late_max_ns; /* how late this thread ran */
 	uint64_t cpu_ns;               /* of the engine's thread */
+	int32_t realtime_errno;        /* why the thread has no real-time priority; 0 = it has */
 };
 
 struct dlcp_engine;

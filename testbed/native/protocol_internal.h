@@ -117,7 +117,7 @@ struct peer {
 	const struct dlcp_congestion *congestion;
 	uint64_t congestion_state[DLCP_CONGESTION_STATE_BYTES / 8];
 	uint64_t min_rtt_ns, old_min_rtt_ns, min_rtt_since_ns; /* two half windows */
-	uint64_t srtt_ns, rttvar_ns, latest_rtt_ns, reorder_ns;
+	uint64_t srtt_ns, rttvar_ns, latest_rtt_ns, host_ns, reorder_ns;
 	uint64_t next_send_ns, idle_since_ns, loss_check_ns;
 	uint64_t done_hint_ns; /* no waiting message's done_at_ns is earlier */
 	uint32_t since_ack_request;

@@ -228,6 +228,9 @@ void dlcp_on_ack(struct dlcp_protocol *protocol, struct peer *peer, const struct
 			sample_rtt(peer, told.rtt_ns + (uint64_t)protocol->packet_ns, true, now_ns);
 		else if (told.rtt_ns)
 			sample_rtt(peer, told.rtt_ns, false, now_ns);
+		if (told.rtt_ns) /* all of the time since it left but the network's */
+			peer->host_ns = (7 * peer->host_ns +
+					 (now_ns - record_of(peer, ack->largest)->sent_ns - told.rtt_ns)) / 8;
 	}
 	for (uint32_t i = 0; i < DLCP_ACK_WINDOW && back + i < known; i++) {
 		struct record *record = record_of(peer, ack->largest - i);
@@ -241,6 +244,7 @@ void dlcp_on_ack(struct dlcp_protocol *protocol, struct peer *peer, const struct
 	told.min_rtt_ns = min_rtt(peer);
 	told.srtt_ns = peer->srtt_ns;
 	told.senders = ack->senders;
+	told.host_ns = peer->host_ns;
 	told.window_limited = peer->window_limited;
 	if ((int32_t)told.marked > 0)
 		peer->reported_ce = ack->ce;
