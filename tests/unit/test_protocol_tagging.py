@@ -1,0 +1,88 @@
+"""Which packets are tagged how, seen on the packets that leave."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from virtual_time import MS, PACKET_ELEMENTS, US, Floats, Node, Packet, World
+
+from dlcp.transport._native import lib
+
+PACKETS = 40
+ELEMENTS = PACKETS * PACKET_ELEMENTS
+PUSH, PULL = 0, 1
+QUEUE = 5
+
+
+def uneven(scale: float = 1.0) -> Floats:
+    """Packet i's mean |g| is i + 1 (times scale): distinct, so half of the packets lie below the median."""
+    signs = np.where(np.arange(ELEMENTS) % 2, 1, -1)
+    return (scale * signs * (1 + np.arange(ELEMENTS) // PACKET_ELEMENTS)).astype(np.float32)
+
+
+def first_pass(mode: int, leg: int = PUSH, droppable: int = 1, rounds: int = 1, **shape: int) -> dict[int, Packet]:
+    """The DATA packets of the last of some iterations, by their place in the tensor; in order of leaving."""
+    left: list[Packet] = []
+
+    def network(world: World, packet: Packet) -> None:
+        if packet.type == lib.DLCP_DATA:
+            left.append(packet)
+        world.deliver(packet, world.now_ns + 300 * US)
+
+    world = World({r: Node(r, [1 - r], selective_drop=mode) for r in (0, 1)}, network)
+    for node in world.nodes.values():
+        node.declare(0, ELEMENTS, (100_000, 0), QUEUE, droppable=droppable, **shape)
+    for iteration in range(rounds):
+        left.clear()
+        world.nodes[1].receive(0, (iteration, 0, leg), np.empty(ELEMENTS, np.float32), world.now_ns)
+        world.nodes[0].send(1, (iteration, 0, leg), uneven(0.9**iteration), world.now_ns)
+        world.run(world.now_ns + 1000 * MS, lambda: not any(n.under_way() for n in world.nodes.values()))
+    return {int.from_bytes(p.data[16:20], "big") // PACKET_ELEMENTS: p for p in left}
+
+
+def tos(precedence: int, ecn: int = 0) -> int:
+    return (QUEUE << 3 | precedence << 1) << 2 | ecn
+
+
+def test_wred_sends_small_packets_with_precedence_2_and_the_rest_with_1() -> None:
+    packets = first_pass(lib.DLCP_DROP_WRED)
+    assert packets[0].tos == tos(0), "a message's first packet"
+    assert {i for i, p in packets.items() if p.tos == tos(2)} == set(range(1, PACKETS // 2))
+    assert {i for i, p in packets.items() if p.tos == tos(1)} == set(range(PACKETS // 2, PACKETS))
+
+
+def test_ect_protects_large_packets_by_ect0() -> None:
+    packets = first_pass(lib.DLCP_DROP_ECT)
+    assert {i for i, p in packets.items() if p.tos == tos(0)} == set(range(1, PACKETS // 2))
+    assert {p.tos for i, p in packets.items() if i == 0 or i >= PACKETS // 2} == {tos(0, lib.DLCP_ECN_ECT0)}
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "expected"),
+    [
+        (lib.DLCP_DROP_OFF, {}, {tos(0)}),
+        (lib.DLCP_DROP_WRED, {"leg": PULL}, {tos(0)}),
+        (lib.DLCP_DROP_WRED, {"must_arrive": 1}, {tos(0)}),
+        (lib.DLCP_DROP_WRED, {"droppable": 0}, {tos(0), tos(1)}),
+    ],
+)
+def test_what_may_not_be_dropped_is_not_tagged(mode: int, options: dict[str, int], expected: set[int]) -> None:
+    assert {p.tos for p in first_pass(mode, **options).values()} == expected
+
+
+def test_classes_leave_in_order_of_importance() -> None:
+    order = [p.tos for p in first_pass(lib.DLCP_DROP_WRED).values()]
+    assert order == sorted(order)
+
+
+def test_shrinking_gradients_stay_half_droppable_on_the_running_median() -> None:
+    """Gradients shrink by a tenth each iteration: the median follows, so not all packets become small."""
+    packets = first_pass(lib.DLCP_DROP_WRED, rounds=12)
+    share = sum(p.tos == tos(2) for p in packets.values()) / PACKETS
+    assert 0.4 < share < 0.7
+
+
+def test_magnitude_codes_rise_by_four_an_octave() -> None:
+    packets = first_pass(lib.DLCP_DROP_WRED)
+    codes = {i: p.data[15] for i, p in packets.items()}
+    assert codes[1] - codes[0] == codes[3] - codes[1] == codes[7] - codes[3] == 4
