@@ -160,8 +160,8 @@ def reserved() -> dict[str, Any]:
 
 def test_nobody_takes_a_queues_reserved_bytes(inside: Callable[..., Any]) -> None:
     seen = inside(reserved)
-    # a shaper's burst of about 4 kB may have left for the wire before the buffer was full
-    assert seen["flood"] == pytest.approx(40, abs=5)
+    # a shaper's burst of about 8 kB may have left for the wire before the buffer was full
+    assert 40 <= seen["flood"] <= 48
     assert seen["flood"] + seen["flood_dropped"] == 100
     assert seen["own"] == pytest.approx(10, abs=2)
     assert seen["own"] + seen["own_dropped"] == 20

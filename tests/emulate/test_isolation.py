@@ -40,10 +40,10 @@ def hold(arguments: list[str]) -> int:
 KINDS = ("net", "mnt", "pid")
 
 
-def survivors(pids: set[int], names: set[str], before_ticks: int) -> dict[int, str]:
+def survivors(pids: set[int], names: set[str], moment_ticks: int) -> dict[int, str]:
     """Processes that are one of `pids` or in one of the namespaces: pid → command line.
 
-    Only those that were there before a moment: the kernel soon gives a number that is free to a stranger.
+    Only those that were there at a moment: the kernel soon gives a number that is free to a stranger.
     """
     found = {}
     for process in Path("/proc").iterdir():
@@ -51,7 +51,7 @@ def survivors(pids: set[int], names: set[str], before_ticks: int) -> dict[int, s
             continue
         try:
             mine = int(process.name) in pids or names & namespaces_of(int(process.name))
-            if mine and started_ticks(process) < before_ticks:
+            if mine and started_ticks(process) <= moment_ticks:
                 found[int(process.name)] = (process / "cmdline").read_text().replace("\0", " ")
         except OSError:
             pass  # it has ended meanwhile
@@ -64,8 +64,8 @@ def started_ticks(process: Path) -> int:
 
 
 def now_ticks() -> int:
-    """This moment in the same units, rounded up."""
-    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")) + 1
+    """This moment in the same units."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
 def devices() -> set[str]:
@@ -79,10 +79,10 @@ def descendants(pid: int) -> set[int]:
     return {int(child) for child in children}.union(*(descendants(int(child)) for child in children))
 
 
-def left_behind(pids: set[int], names: set[str], before_ticks: int) -> dict[int, str]:
+def left_behind(pids: set[int], names: set[str], moment_ticks: int) -> dict[int, str]:
     """What of it still is there after a while; empty as soon as all is gone."""
     deadline = time.monotonic() + GONE_WITHIN_S
-    while (found := survivors(pids, names, before_ticks)) and time.monotonic() < deadline:
+    while (found := survivors(pids, names, moment_ticks)) and time.monotonic() < deadline:
         time.sleep(0.02)
     return found
 
@@ -111,9 +111,10 @@ def test_kill_9_of_the_caller_leaves_nothing(tmp_path: Path, killed_after_s: flo
             names |= set(told.read_text(encoding="ascii").split())
             assert len(names) >= 3 + 2 * 4, "the fabric and its four hosts have namespaces of their own"
     finally:
+        moment = now_ticks()
         parent.kill()
         parent.wait()
-    assert left_behind(pids, names, now_ticks()) == {}
+    assert left_behind(pids, names, moment) == {}
     assert Path("/proc/self/mounts").read_text(encoding="utf-8") == mounts
     assert devices() == links
 
@@ -134,8 +135,9 @@ def test_stop_ends_everything_inside(tmp_path: Path) -> None:
         time.sleep(0.02)
     pids = descendants(process.pid)
     assert len(pids) >= 8
+    moment = now_ticks()
     assert process.stop() == -signal.SIGKILL
-    assert left_behind(pids, set(told.read_text(encoding="ascii").split()), now_ticks()) == {}
+    assert left_behind(pids, set(told.read_text(encoding="ascii").split()), moment) == {}
 
 
 def packets_of_its_own(count: int) -> int:

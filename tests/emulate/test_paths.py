@@ -16,6 +16,9 @@ from dlcp.model.qos import DropProfile
 
 FRAME_BYTES = 1514
 
+PACED_BYTES = 20_000
+"""What a late timer may pile up between two ports of one rate; a single super-packet is 40 to 65 kB."""
+
 
 def one_flow_sprayed(packets: int) -> list[int]:
     """Packets of one flow by spine."""
@@ -96,7 +99,7 @@ def test_a_switch_sees_packets_not_super_packets(inside: Callable[..., Any]) -> 
     seen = inside(tcp_transfer, rate_mbit=100, buffer_bytes=400_000, seconds=0.5)
     assert seen["packets"] > 1000
     assert FRAME_BYTES - 100 < seen["mean_bytes"] <= FRAME_BYTES
-    assert seen["peak"] <= 4 * FRAME_BYTES, "a host's link paces packets: equal rates in and out leave no queue"
+    assert seen["peak"] <= PACED_BYTES, "a host's link paces packets: equal rates in and out leave no queue"
     assert seen["algorithms"] == ["cubic", "cubic"]
     assert seen["violations"] == []
 
@@ -123,7 +126,7 @@ def super_packets() -> dict[str, Any]:
 def test_a_udp_super_packet_crosses_as_paced_packets(inside: Callable[..., Any]) -> None:
     seen = inside(super_packets)
     assert seen["packets"] == 400
-    assert seen["peak"] <= 4 * 1042
+    assert seen["peak"] <= PACED_BYTES
     assert seen["violations"] == []
 
 
@@ -149,7 +152,7 @@ def everything_at_once() -> dict[str, Any]:
     """Overload across a leaf-spine with every kind of drop; what balances before the queues ran dry, and then."""
     step = DropProfile(minimum=20_000, maximum=60_000, probability=0.5)
     with leaf_spine(profiled(2, [None, step, None], 80_000), rate_mbit=20) as fabric:
-        fabric.set_loss("s1", "l2", 0.1)
+        fabric.set_loss("l2", "h3", 0.1)
         sink = Sink(udp(fabric, "h3", port=9000))
         to = (fabric.address("h3"), 9000)
         senders = [udp(fabric, host, tos_byte=tos(2, p)) for host, p in (("h1", 0), ("h2", 0), ("h4", 1))]

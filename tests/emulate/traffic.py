@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 import time
 from collections import Counter
@@ -19,7 +20,8 @@ HEADERS_BYTES = 14 + 20 + 8
 
 _SO_SNDBUFFORCE = 32
 _SO_RCVBUFFORCE = 33
-_RECEIVE_BUFFER_BYTES = 8 << 20
+_SO_TIMESTAMPNS = 35
+_RECEIVE_BUFFER_BYTES = 64 << 20
 _SEND_BUFFER_BYTES = 4 << 20
 
 
@@ -71,12 +73,16 @@ def udp(
 
 
 class Sink(threading.Thread):
-    """Receives until stopped. packets, ce: by sender's address and port; times: arrival, monotonic seconds."""
+    """Receives until stopped. packets, ce: by sender's address and port; arrivals: (the kernel's time, sender, bytes).
+
+    Times are seconds as time.time() gives them.
+    """
 
     def __init__(self, receiver: socket.socket) -> None:
         super().__init__(daemon=True)
         self._socket = receiver
         self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         self._socket.settimeout(0.05)
         self._stopping = threading.Event()
         self.packets: Counter[str] = Counter()
@@ -88,16 +94,19 @@ class Sink(threading.Thread):
         """Counts until nothing more comes after stop()."""
         while True:
             try:
-                data, control, _, sender = self._socket.recvmsg(65536, 64)
+                data, control, _, sender = self._socket.recvmsg(65536, 128)
             except TimeoutError:
                 if self._stopping.is_set():
                     return
                 continue
             name = f"{sender[0]}:{sender[1]}"
             self.packets[name] += 1
-            self.arrivals.append((time.monotonic(), name, len(data)))
-            if control and control[0][2][0] & 3 == 3:
-                self.ce[name] += 1
+            for _, kind, value in control:
+                if kind == _SO_TIMESTAMPNS:
+                    seconds, nanoseconds = struct.unpack("@ll", value)
+                    self.arrivals.append((seconds + nanoseconds / 1e9, name, len(data)))
+                elif kind == socket.IP_TOS and value[0] & 3 == 3:
+                    self.ce[name] += 1
 
     def stop(self) -> Sink:
         """Waits until the last packet is in."""
