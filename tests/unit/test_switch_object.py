@@ -1,0 +1,129 @@
+"""The switch program's object and its maps: as compiled, as Python lays them out, as an intent fills them."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from pathlib import Path
+
+import pytest
+from cffi import FFI
+
+from dlcp.errors import Problem
+from dlcp.model.qos import DropProfile, QosIntent, QueueIntent
+from dlcp.paths import REPOSITORY
+from dlcp.switches import build, layout
+from dlcp.switches.bpf import OBJECT
+from dlcp.switches.render import effective, render
+from dlcp.switches.tc import Port, burst_bytes, port_lines
+
+NATIVE = REPOSITORY / "testbed" / "native"
+
+STRUCTS = {
+    "dlcp_aqm_profile": layout.AqmProfile,
+    "dlcp_aqm_queue": layout.AqmQueue,
+    "dlcp_aqm_port": layout.AqmPort,
+    "dlcp_switch_config": layout.SwitchConfig,
+    "dlcp_port_config": layout.PortConfig,
+    "dlcp_route_key": layout.RouteKey,
+    "dlcp_route": layout.Route,
+    "dlcp_tally": layout.Tally,
+    "dlcp_precedence_counters": layout.PrecedenceCounters,
+    "dlcp_queue_state": layout.QueueState,
+    "dlcp_port_state": layout.PortState,
+}
+
+
+@pytest.fixture(scope="module")
+def headers() -> FFI:
+    """The structs of aqm.h and switch_maps.h as C lays them out."""
+    text = "".join((NATIVE / name).read_text() for name in ("codepoint.h", "aqm.h", "switch_maps.h"))
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+    constants = dict(re.findall(r"#define (DLCP_\w+) (\d+)u?\b", text))
+    structs = "\n".join(re.findall(r"^struct \w+ \{.*?^\};", text, flags=re.DOTALL | re.MULTILINE))
+    for name, value in constants.items():
+        structs = re.sub(rf"\b{name}\b", value, structs)
+    ffi = FFI()
+    ffi.cdef("struct bpf_spin_lock { uint32_t value; };\n" + structs)
+    return ffi
+
+
+@pytest.mark.parametrize("name", STRUCTS)
+def test_python_lays_a_struct_out_as_c_does(headers: FFI, name: str) -> None:
+    ours = STRUCTS[name]
+    theirs = headers.typeof(f"struct {name}")
+    assert ctypes.sizeof(ours) == headers.sizeof(theirs)
+    assert {field: getattr(ours, field).offset for field, *_ in ours._fields_} == {
+        field: description.offset for field, description in theirs.fields
+    }
+
+
+def test_constants_are_the_headers_own() -> None:
+    text = "".join((NATIVE / name).read_text() for name in ("codepoint.h", "aqm.h", "switch_maps.h"))
+    said = dict(re.findall(r"#define DLCP_(\w+) (\d+)u\b", text))
+    for name in ("HISTOGRAM_BUCKETS", "MAX_NEXT_HOPS", "PORT_HOST_FACING", "FLOW_HASH", "PER_PACKET"):
+        assert getattr(layout, name) == int(said[name])
+    assert (int(said["AQM_ACTIVE"]), int(said["AQM_MARK"])) == (layout.PROFILE_ACTIVE, layout.PROFILE_MARK)
+    assert "DLCP_AQM_CERTAIN (UINT64_C(1) << 32)" in text
+    assert layout.CERTAIN_Q32 == 1 << 32
+
+
+def test_a_rebuild_gives_the_shipped_bytes(tmp_path: Path) -> None:
+    made_by, here = build.compiler_of(OBJECT), build.compiler_here()
+    if here is None:
+        pytest.skip(f"no {build.CLANG}: apt-get install clang-14 llvm-14 libbpf-dev")
+    if here != made_by:
+        pytest.skip(f"the object was made by {made_by}, here is {here}; only the same compiler gives the same bytes")
+    rebuilt = tmp_path / "switch.bpf.o"
+    build.compile_switch(rebuilt)
+    assert rebuilt.read_bytes() == OBJECT.read_bytes(), "run: python -m dlcp.switches.build, and commit the object"
+
+
+def test_the_object_says_nothing_of_where_it_was_made() -> None:
+    assert str(REPOSITORY).encode() not in OBJECT.read_bytes()
+
+
+MARKING = DropProfile(minimum="1 kB", maximum="9 kB", probability="25 %", mark=True)
+INTENT = QosIntent(
+    name="mixed",
+    port_buffer="60 kB",
+    queues={
+        1: QueueIntent(reserved="5 kB"),
+        5: QueueIntent(profiles=(None, None, MARKING)),
+    },
+)
+
+
+def test_render__says_the_intent_and_nothing_else() -> None:
+    port = render(INTENT)
+    marked = {"minimum_bytes": 1_000, "maximum_bytes": 9_000, "probability": 0.25, "mark": True}
+    assert effective(port) == {
+        "port_buffer_bytes": 60_000,
+        "queues": {
+            "1": {"reserved_bytes": 5_000, "profiles": [None, None, None]},
+            "5": {"reserved_bytes": 0, "profiles": [None, None, marked]},
+        },
+    }
+
+
+def test_render__refuses_to_promise_more_than_the_port_has() -> None:
+    queues = {number: QueueIntent(reserved=40_000) for number in (1, 2)}
+    with pytest.raises(Problem, match=r"reserve 80000 B, the port's buffer is 60000 B"):
+        render(QosIntent(name="greedy", port_buffer=60_000, queues=queues))
+
+
+def test_render__refuses_what_32_bits_do_not_hold() -> None:
+    with pytest.raises(Problem, match="more than a switch port counts"):
+        render(QosIntent(name="huge", port_buffer=2**32))
+
+
+def test_port_lines__serve_queue_7_first() -> None:
+    lines = port_lines(Port("s1-h1", 100e6, behind_bucket=False, filters=()))
+    leaves = [line for line in lines if " parent 1:1 " in line]
+    priorities = {re.search(r"classid 1:1(\d)", line)[1]: re.search(r"prio (\d)", line)[1] for line in leaves}  # type: ignore[index]
+    assert priorities == {str(queue): str(7 - queue) for queue in range(8)}
+
+
+@pytest.mark.parametrize("rate_bps", [1e6, 100e6, 10e9])
+def test_bursts_are_a_few_frames_or_fifty_microseconds(rate_bps: float) -> None:
+    assert burst_bytes(rate_bps) == max(4 * 1514, int(rate_bps / 8 * 50e-6))
