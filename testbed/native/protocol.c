@@ -1,6 +1,7 @@
 /* The doors of the state machine: set-up, packets in, timers and control packets out, completions, statistics. */
 #include "protocol.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -181,9 +182,10 @@ int dlcp_protocol_add_peer(struct dlcp_protocol *protocol, uint16_t rank, uint64
 	}
 	peer->rank = rank;
 	peer->loss_check_ns = peer->done_hint_ns = peer->ack_at_ns = NEVER;
-	peer->heard_ns = peer->owed_since_ns = peer->idle_since_ns = now_ns;
+	peer->heard_ns = peer->owed_since_ns = now_ns;
 	peer->congestion = dlcp_congestion_find(protocol->config.congestion_control);
-	peer->congestion->init(peer->congestion_state, &control);
+	for (uint32_t queue = 0; queue < DLCP_QUEUES; queue++)
+		peer->congestion->init(peer->lanes[queue].congestion_state, &control);
 	protocol->peers[rank] = peer;
 	protocol->ranks[protocol->peer_count++] = rank;
 	return DLCP_OK;
@@ -356,16 +358,20 @@ int dlcp_protocol_peer_statistics(const struct dlcp_protocol *protocol, uint16_t
 				  struct dlcp_peer_statistics *statistics)
 {
 	const struct peer *peer = rank < DLCP_MAX_RANKS ? protocol->peers[rank] : NULL;
+	double window = 0;
 
 	if (!peer)
 		return DLCP_ERROR_ARGUMENT;
+	for (uint32_t queue = 0; queue < DLCP_QUEUES; queue++)
+		if (peer->lanes[queue].ordinal)
+			window = fmax(window, peer->congestion->window(peer->lanes[queue].congestion_state));
 	*statistics = (struct dlcp_peer_statistics){
 		.rank = rank,
 		.gone = peer->gone,
 		.min_rtt_ns = peer->min_rtt_ns,
 		.srtt_ns = peer->srtt_ns,
 		.rttvar_ns = peer->rttvar_ns,
-		.window = peer->congestion->window(peer->congestion_state),
+		.window = window,
 		.in_flight = peer->in_flight,
 		.sent = peer->sent,
 		.lost = peer->lost,

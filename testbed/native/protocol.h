@@ -117,7 +117,7 @@ struct dlcp_peer_statistics {
 	uint16_t rank;
 	uint8_t gone;
 	uint64_t min_rtt_ns, srtt_ns, rttvar_ns;
-	double window;
+	double window; /* the largest of the queues' */
 	uint32_t in_flight;
 	uint64_t sent, lost;
 };

@@ -93,9 +93,16 @@ struct record {
 	uint8_t queue, class, state;
 };
 
-/* Per peer and queue: what a later acknowledgement proves about earlier packets of the same queue. */
+/* Per peer and queue: messages to send, congestion control, and what a later acknowledgement proves about earlier packets
+ * of the same queue. Queues do not share a window: while a higher one is busy, packets of a lower one wait in the switch, and
+ * their times and losses say nothing about the higher one. */
 struct lane {
 	struct outgoing *head, *tail;
+	uint64_t congestion_state[DLCP_CONGESTION_STATE_BYTES / 8];
+	uint64_t srtt_ns, rttvar_ns, latest_rtt_ns; /* of this queue's packets; 0 = none came back yet */
+	uint64_t next_send_ns, idle_since_ns;
+	uint32_t since_ack_request;
+	bool window_limited;
 	uint32_t ordinal, newest_ordinal;
 	uint64_t newest_sent_ns; /* of the latest-sent packet that was acknowledged */
 	uint64_t progress_ns;    /* last transmission or acknowledgement */
@@ -115,13 +122,10 @@ struct peer {
 	uint32_t active; /* bit q: lane q has packets to send */
 	struct outgoing *waiting_head, *waiting_tail;
 	const struct dlcp_congestion *congestion;
-	uint64_t congestion_state[DLCP_CONGESTION_STATE_BYTES / 8];
 	uint64_t min_rtt_ns, old_min_rtt_ns, min_rtt_since_ns; /* two half windows */
-	uint64_t srtt_ns, rttvar_ns, latest_rtt_ns, host_ns, reorder_ns;
-	uint64_t next_send_ns, idle_since_ns, loss_check_ns;
+	uint64_t srtt_ns, rttvar_ns; /* of all queues together, for control packets' timers */
+	uint64_t host_ns, reorder_ns, loss_check_ns;
 	uint64_t done_hint_ns; /* no waiting message's done_at_ns is earlier */
-	uint32_t since_ack_request;
-	bool window_limited;
 	uint32_t reported_ce, reported_overflow;
 	uint64_t transmissions; /* that took a sequence number, probes too */
 	uint64_t sent, lost;    /* data packets */
@@ -283,6 +287,7 @@ void dlcp_on_ack(struct dlcp_protocol *protocol, struct peer *peer, const struct
 		 uint64_t now_ns);
 void dlcp_detect_losses(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns);
 uint64_t dlcp_timeout(const struct dlcp_protocol *protocol, const struct peer *peer, uint32_t tries);
+uint64_t dlcp_lane_rtt(const struct peer *peer, const struct lane *lane);
 uint64_t dlcp_lane_timer(const struct dlcp_protocol *protocol, const struct peer *peer, uint8_t queue);
 
 /* receiver.c */

@@ -38,13 +38,13 @@ struct record *dlcp_record(struct dlcp_protocol *protocol, struct peer *peer, ui
 	return record;
 }
 
-/* How long to wait for an answer before asking again. */
-uint64_t dlcp_timeout(const struct dlcp_protocol *protocol, const struct peer *peer, uint32_t tries)
+/* srtt + 4 rttvar, not less than the floor, doubled by each try. */
+static uint64_t timeout(const struct dlcp_protocol *protocol, uint64_t srtt_ns, uint64_t rttvar_ns, uint32_t tries)
 {
 	uint64_t base = FIRST_TIMEOUT_NS, longest = LONGEST_TIMEOUT_NS;
 
-	if (peer->srtt_ns) {
-		base = peer->srtt_ns + 4 * peer->rttvar_ns;
+	if (srtt_ns) {
+		base = srtt_ns + 4 * rttvar_ns;
 		if (base < protocol->config.timer_floor_ns)
 			base = protocol->config.timer_floor_ns;
 	}
@@ -54,6 +54,18 @@ uint64_t dlcp_timeout(const struct dlcp_protocol *protocol, const struct peer *p
 	return base < longest ? base : longest;
 }
 
+/* How long to wait for an answer before asking again. */
+uint64_t dlcp_timeout(const struct dlcp_protocol *protocol, const struct peer *peer, uint32_t tries)
+{
+	return timeout(protocol, peer->srtt_ns, peer->rttvar_ns, tries);
+}
+
+/* A queue's smoothed round-trip time; the peer's while its own packets have not come back. */
+uint64_t dlcp_lane_rtt(const struct peer *peer, const struct lane *lane)
+{
+	return lane->srtt_ns ? lane->srtt_ns : peer->srtt_ns;
+}
+
 /* When a lane's evidence is overdue; NEVER when nothing is in flight. */
 uint64_t dlcp_lane_timer(const struct dlcp_protocol *protocol, const struct peer *peer, uint8_t queue)
 {
@@ -61,14 +73,23 @@ uint64_t dlcp_lane_timer(const struct dlcp_protocol *protocol, const struct peer
 
 	if (!lane->in_flight)
 		return NEVER;
-	return lane->progress_ns + dlcp_timeout(protocol, peer, lane->probes);
+	return lane->progress_ns + (lane->srtt_ns ? timeout(protocol, lane->srtt_ns, lane->rttvar_ns, lane->probes) :
+						    dlcp_timeout(protocol, peer, lane->probes));
 }
 
-/* empty_path: of a small packet that overtook all data, so it counts for the smallest time only. */
-static void sample_rtt(struct peer *peer, uint64_t rtt_ns, bool empty_path, uint64_t now_ns)
+/* RFC 6298, with a quicker eye for the variation. */
+static void smooth(uint64_t *srtt_ns, uint64_t *rttvar_ns, uint64_t rtt_ns)
 {
-	uint64_t error = rtt_ns > peer->srtt_ns ? rtt_ns - peer->srtt_ns : peer->srtt_ns - rtt_ns;
+	uint64_t error = rtt_ns > *srtt_ns ? rtt_ns - *srtt_ns : *srtt_ns - rtt_ns;
 
+	*rttvar_ns = *srtt_ns ? (3 * *rttvar_ns + error) / 4 : rtt_ns / 2;
+	*srtt_ns = *srtt_ns ? (7 * *srtt_ns + rtt_ns) / 8 : rtt_ns;
+}
+
+/* lane: of the data packet that came back; NULL for a small packet that overtook all data, which counts for the smallest
+ * time only. */
+static void sample_rtt(struct peer *peer, struct lane *lane, uint64_t rtt_ns, uint64_t now_ns)
+{
 	if (!peer->min_rtt_ns || now_ns - peer->min_rtt_since_ns > MIN_RTT_WINDOW_S * SECOND) {
 		peer->old_min_rtt_ns = peer->min_rtt_ns;
 		peer->min_rtt_ns = rtt_ns;
@@ -76,13 +97,11 @@ static void sample_rtt(struct peer *peer, uint64_t rtt_ns, bool empty_path, uint
 	} else if (rtt_ns < peer->min_rtt_ns) {
 		peer->min_rtt_ns = rtt_ns;
 	}
-	if (!peer->srtt_ns) {
-		peer->srtt_ns = peer->latest_rtt_ns = rtt_ns;
-		peer->rttvar_ns = rtt_ns / 2;
-	} else if (!empty_path) {
-		peer->latest_rtt_ns = rtt_ns;
-		peer->rttvar_ns = (3 * peer->rttvar_ns + error) / 4; /* RFC 6298 */
-		peer->srtt_ns = (7 * peer->srtt_ns + rtt_ns) / 8;
+	if (!peer->srtt_ns || lane)
+		smooth(&peer->srtt_ns, &peer->rttvar_ns, rtt_ns);
+	if (lane) {
+		smooth(&lane->srtt_ns, &lane->rttvar_ns, rtt_ns);
+		lane->latest_rtt_ns = rtt_ns;
 	}
 }
 
@@ -154,11 +173,11 @@ static uint64_t lost_at(const struct peer *peer, const struct record *record, ui
 {
 	const struct lane *lane = &peer->lanes[record->queue];
 	int32_t overtaken_by = lane->any_acked ? (int32_t)(lane->newest_ordinal - record->ordinal) : 0;
-	uint64_t patience_ns = peer->srtt_ns + peer->srtt_ns / 8 + peer->reorder_ns;
+	uint64_t srtt_ns = dlcp_lane_rtt(peer, lane), patience_ns = srtt_ns + srtt_ns / 8 + peer->reorder_ns;
 
 	if (overtaken_by <= 0)
 		return NEVER;
-	if (lane->newest_sent_ns - record->sent_ns >= peer->srtt_ns + peer->reorder_ns)
+	if (lane->newest_sent_ns - record->sent_ns >= srtt_ns + peer->reorder_ns)
 		return now_ns;
 	if (overtaken_by >= REORDER_PACKETS)
 		return record->sent_ns + patience_ns;
@@ -174,7 +193,7 @@ static bool holds_back(const struct record *record)
 /* Find what is lost; sets when to look again without a further acknowledgement. */
 void dlcp_detect_losses(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns)
 {
-	struct dlcp_congestion_loss loss = { .now_ns = now_ns, .srtt_ns = peer->srtt_ns };
+	struct dlcp_congestion_loss losses[DLCP_QUEUES] = { { 0 } };
 
 	peer->loss_check_ns = NEVER;
 	for (uint32_t sequence = peer->oldest; sequence != peer->next_sequence; sequence++) {
@@ -190,15 +209,22 @@ void dlcp_detect_losses(struct dlcp_protocol *protocol, struct peer *peer, uint6
 			continue;
 		}
 		if (record->message) {
-			loss.lost++;
-			loss.lost_droppable += record->class == CLASS_DROPPABLE;
+			losses[record->queue].lost++;
+			losses[record->queue].lost_droppable += record->class == CLASS_DROPPABLE;
 		}
 		record_lost(protocol, peer, record, sequence, now_ns);
 	}
 	while (peer->oldest != peer->next_sequence && !holds_back(record_of(peer, peer->oldest)))
 		peer->oldest++;
-	if (loss.lost)
-		peer->congestion->on_loss(peer->congestion_state, &loss);
+	for (uint32_t queue = 0; queue < DLCP_QUEUES; queue++) {
+		struct dlcp_congestion_loss *loss = &losses[queue];
+
+		if (!loss->lost)
+			continue;
+		loss->now_ns = now_ns;
+		loss->srtt_ns = dlcp_lane_rtt(peer, &peer->lanes[queue]);
+		peer->congestion->on_loss(peer->lanes[queue].congestion_state, loss);
+	}
 }
 
 /* The round-trip time that an acknowledgement shows; 0 if its numbers make no sense. */
@@ -211,54 +237,69 @@ static uint64_t rtt_of(const struct record *record, const struct dlcp_ack *ack, 
 	return received_ns - record->sent_ns - held_ns;
 }
 
+/* Tell each queue's congestion control what an acknowledgement told of its packets. sampled: the queue of the round-trip time. */
+static void tell_congestion(struct peer *peer, const struct dlcp_congestion_ack *common, const uint32_t *acked,
+			    uint8_t sampled)
+{
+	for (uint8_t queue = 0; queue < DLCP_QUEUES; queue++) {
+		struct dlcp_congestion_ack told = *common;
+		struct lane *lane = &peer->lanes[queue];
+
+		if (!acked[queue])
+			continue;
+		told.queue = queue;
+		told.acked = acked[queue];
+		told.rtt_ns = queue == sampled ? common->rtt_ns : 0;
+		told.srtt_ns = dlcp_lane_rtt(peer, lane);
+		told.window_limited = lane->window_limited;
+		peer->congestion->on_ack(lane->congestion_state, &told);
+		lane->window_limited = false;
+	}
+}
+
 /* received_ns: when the acknowledgement came to this host. */
 void dlcp_on_ack(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_ack *ack, uint64_t received_ns,
 		 uint64_t now_ns)
 {
-	uint32_t back = peer->next_sequence - 1 - ack->largest;
+	uint32_t back = peer->next_sequence - 1 - ack->largest, acked[DLCP_QUEUES] = { 0 };
 	uint64_t known = peer->transmissions < RECORDS ? peer->transmissions : RECORDS;
-	struct dlcp_congestion_ack told = { .now_ns = now_ns };
+	struct dlcp_congestion_ack told = { .now_ns = now_ns, .senders = ack->senders };
+	struct record *largest;
 
 	if (back >= known) /* never sent, or too long ago */
 		return;
-	if (record_of(peer, ack->largest)->state == IN_FLIGHT && ack->bitmap[0] & 1) {
-		told.queue = record_of(peer, ack->largest)->queue;
-		told.rtt_ns = rtt_of(record_of(peer, ack->largest), ack, received_ns);
-		if (told.rtt_ns && told.queue == DLCP_CONTROL_QUEUE) /* a full packet takes one packet time more, on each link */
-			sample_rtt(peer, told.rtt_ns + (uint64_t)protocol->packet_ns, true, now_ns);
-		else if (told.rtt_ns)
-			sample_rtt(peer, told.rtt_ns, false, now_ns);
-		if (told.rtt_ns) /* all of the time since it left but the network's */
-			peer->host_ns = (7 * peer->host_ns +
-					 (now_ns - record_of(peer, ack->largest)->sent_ns - told.rtt_ns)) / 8;
+	largest = record_of(peer, ack->largest);
+	if (largest->state == IN_FLIGHT && ack->bitmap[0] & 1)
+		told.rtt_ns = rtt_of(largest, ack, received_ns);
+	if (told.rtt_ns) {
+		/* a full packet takes one packet time more than a small one, on each link */
+		if (largest->queue == DLCP_CONTROL_QUEUE)
+			sample_rtt(peer, NULL, told.rtt_ns + (uint64_t)protocol->packet_ns, now_ns);
+		else
+			sample_rtt(peer, &peer->lanes[largest->queue], told.rtt_ns, now_ns);
+		/* all of the time since it left but the network's */
+		peer->host_ns = (7 * peer->host_ns + (now_ns - largest->sent_ns - told.rtt_ns)) / 8;
 	}
 	for (uint32_t i = 0; i < DLCP_ACK_WINDOW && back + i < known; i++) {
 		struct record *record = record_of(peer, ack->largest - i);
 
 		if (!(ack->bitmap[i / 8] >> (i % 8) & 1) || record->state == ARRIVED)
 			continue;
-		told.acked += record->state == IN_FLIGHT && record->message;
+		acked[record->queue] += record->state == IN_FLIGHT && record->message;
 		record_arrived(protocol, peer, record, now_ns);
 	}
-	told.marked = ack->ce - peer->reported_ce;
 	told.min_rtt_ns = min_rtt(peer);
-	told.srtt_ns = peer->srtt_ns;
-	told.senders = ack->senders;
 	told.host_ns = peer->host_ns;
-	told.window_limited = peer->window_limited;
-	if ((int32_t)told.marked > 0)
+	if ((int32_t)(ack->ce - peer->reported_ce) > 0) {
+		told.marked = ack->ce - peer->reported_ce;
 		peer->reported_ce = ack->ce;
-	else
-		told.marked = 0;
+	}
 	if ((int32_t)(ack->overflow - peer->reported_overflow) > 0) {
 		protocol->statistics.overflow_reported += ack->overflow - peer->reported_overflow;
 		peer->reported_overflow = ack->overflow;
 	}
 	if (!peer->reorder_ns)
 		peer->reorder_ns = told.min_rtt_ns / 4;
-	if (told.acked) {
-		peer->congestion->on_ack(peer->congestion_state, &told);
-		peer->window_limited = false;
-	}
+	tell_congestion(peer, &told, acked, largest->queue);
 	dlcp_detect_losses(protocol, peer, now_ns);
 }

@@ -71,8 +71,8 @@ static void list(struct dlcp_protocol *protocol, struct peer *peer, struct outgo
 	*(message->prev ? &message->prev->next : &lane->head) = message;
 	*(message->next ? &message->next->prev : &lane->tail) = message;
 	message->listed = true;
-	if (!peer->active && peer->srtt_ns && now_ns - peer->idle_since_ns > 2 * peer->srtt_ns)
-		peer->congestion->on_restart(peer->congestion_state);
+	if (!before && !message->next && lane->srtt_ns && now_ns - lane->idle_since_ns > 2 * lane->srtt_ns)
+		peer->congestion->on_restart(lane->congestion_state);
 	peer->active |= 1u << queue;
 	protocol->lane_members[queue]++;
 }
@@ -86,10 +86,10 @@ static void unlist(struct dlcp_protocol *protocol, struct peer *peer, struct out
 	*(message->next ? &message->next->prev : &lane->tail) = message->prev;
 	message->listed = false;
 	protocol->lane_members[queue]--;
-	if (!lane->head)
+	if (!lane->head) {
 		peer->active &= ~(1u << queue);
-	if (!peer->active)
-		peer->idle_since_ns = now_ns;
+		lane->idle_since_ns = now_ns;
+	}
 }
 
 /* Move a packet to another state and keep the counts. */

@@ -7,23 +7,38 @@
 #define CATCH_UP_NS (500 * MICROSECOND)
 
 /* Packets that congestion control lets be in flight. */
-static uint32_t window_packets(const struct peer *peer)
+static uint32_t window_packets(const struct peer *peer, uint8_t queue)
 {
-	double window = peer->congestion->window(peer->congestion_state);
+	double window = peer->congestion->window(peer->lanes[queue].congestion_state);
 
 	return window <= 1 ? 1 : (uint32_t)ceil(window);
 }
 
 /* Time between packets to one peer. */
-static uint64_t pace_ns(const struct peer *peer)
+static uint64_t pace_ns(const struct peer *peer, uint8_t queue)
 {
-	return (uint64_t)peer->congestion->pace_ns(peer->congestion_state, peer->latest_rtt_ns);
+	const struct lane *lane = &peer->lanes[queue];
+	uint64_t rtt_ns = lane->latest_rtt_ns ? lane->latest_rtt_ns : peer->srtt_ns;
+
+	return (uint64_t)peer->congestion->pace_ns(lane->congestion_state, rtt_ns);
+}
+
+/* Packets in flight as a queue sees them: what waits in lower queues delays nothing above, but it fills the ports' shared
+ * buffers, so it takes up to half of the window. */
+static uint32_t in_the_way(const struct peer *peer, uint8_t queue)
+{
+	uint32_t below = 0, half = window_packets(peer, queue) / 2;
+
+	for (int lower = 0; lower < queue; lower++)
+		below += peer->lanes[lower].in_flight;
+	return peer->in_flight - below + (below < half ? below : half);
 }
 
 /* Nothing is sent into a path that has not answered a greeting yet: its round-trip time sets the pace. */
-static bool window_open(const struct peer *peer)
+static bool window_open(const struct peer *peer, uint8_t queue)
 {
-	return !peer->gone && peer->srtt_ns && peer->in_flight < window_packets(peer) && !dlcp_records_full(peer);
+	return !peer->gone && peer->srtt_ns && in_the_way(peer, queue) < window_packets(peer, queue) &&
+	       !dlcp_records_full(peer);
 }
 
 /* The packet that would be sent next: retransmissions first, in class order. UINT32_MAX: none. */
@@ -108,14 +123,16 @@ static void add_packet(struct dlcp_protocol *protocol, struct peer *peer, struct
 }
 
 /* Ask for an acknowledgement with the burst's last packet when the sender will wait for it: about twice a window. */
-static void ask_for_ack(struct dlcp_protocol *protocol, struct peer *peer, bool last, const struct dlcp_burst *burst)
+static void ask_for_ack(struct dlcp_protocol *protocol, struct peer *peer, uint8_t queue, bool last,
+			const struct dlcp_burst *burst)
 {
-	uint32_t window = window_packets(peer);
+	struct lane *lane = &peer->lanes[queue];
+	uint32_t window = window_packets(peer, queue);
 
-	peer->since_ack_request += burst->packets;
-	if (last || peer->in_flight >= window || peer->since_ack_request >= (window + 1) / 2) {
+	lane->since_ack_request += burst->packets;
+	if (last || in_the_way(peer, queue) >= window || lane->since_ack_request >= (window + 1) / 2) {
 		protocol->heads[burst->packets - 1][1] |= DLCP_FLAG_ACK_NOW;
-		peer->since_ack_request = 0;
+		lane->since_ack_request = 0;
 	}
 }
 
@@ -124,8 +141,10 @@ static void fill(struct dlcp_protocol *protocol, struct peer *peer, struct outgo
 		 struct dlcp_burst *burst)
 {
 	uint8_t queue = protocol->tensors[message->key.tensor].shape.queue;
-	uint32_t room = window_packets(peer) - peer->in_flight, at_once = (window_packets(peer) + 3) / 4;
-	uint64_t pace = pace_ns(peer);
+	struct lane *lane = &peer->lanes[queue];
+	uint32_t window = window_packets(peer, queue), at_once = (window + 3) / 4;
+	uint32_t room = window - in_the_way(peer, queue);
+	uint64_t pace = pace_ns(peer, queue);
 
 	*burst = (struct dlcp_burst){ .peer = peer->rank, .head_bytes = DLCP_HEADER_BYTES };
 	if (room > at_once)
@@ -147,10 +166,10 @@ static void fill(struct dlcp_protocol *protocol, struct peer *peer, struct outgo
 		if (burst->payload_bytes[burst->packets - 1] < DLCP_PAYLOAD_BYTES)
 			break;
 	}
-	if (peer->next_send_ns + pace < now_ns)
-		peer->next_send_ns = now_ns - pace;
-	peer->next_send_ns += pace * burst->packets;
-	ask_for_ack(protocol, peer, !dlcp_has_packets(message), burst);
+	if (lane->next_send_ns + pace < now_ns)
+		lane->next_send_ns = now_ns - pace;
+	lane->next_send_ns += pace * burst->packets;
+	ask_for_ack(protocol, peer, queue, !dlcp_has_packets(message), burst);
 	dlcp_outgoing_changed(protocol, message, now_ns);
 }
 
@@ -164,12 +183,13 @@ bool dlcp_poll_data(struct dlcp_protocol *protocol, uint64_t now_ns, struct dlcp
 
 		for (uint32_t i = 0; protocol->lane_members[queue] && i < protocol->peer_count; i++) {
 			struct peer *peer = protocol->peers[protocol->ranks[i]];
-			struct outgoing *head = peer->lanes[queue].head;
+			struct lane *lane = &peer->lanes[queue];
+			struct outgoing *head = lane->head;
 
 			if (!head)
 				continue;
-			if (!window_open(peer) || peer->next_send_ns > now_ns)
-				peer->window_limited = true;
+			if (!window_open(peer, (uint8_t)queue) || lane->next_send_ns > now_ns)
+				lane->window_limited = true;
 			else if (!oldest || head->id < oldest->id)
 				oldest = head;
 		}
@@ -188,10 +208,15 @@ uint64_t dlcp_data_time(struct dlcp_protocol *protocol, uint64_t now_ns)
 
 	for (uint32_t i = 0; i < protocol->peer_count; i++) {
 		const struct peer *peer = protocol->peers[protocol->ranks[i]];
-		uint64_t at = peer->next_send_ns > nic_ns ? peer->next_send_ns : nic_ns;
 
-		if (peer->active && window_open(peer) && at < earliest)
-			earliest = at;
+		for (uint8_t queue = 0; peer->active >> queue; queue++) {
+			uint64_t at = peer->lanes[queue].next_send_ns;
+
+			if (at < nic_ns)
+				at = nic_ns;
+			if (peer->active >> queue & 1 && at < earliest && window_open(peer, queue))
+				earliest = at;
+		}
 	}
 	return earliest > now_ns || earliest == NEVER ? earliest : now_ns;
 }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from bottleneck import Port
+from switch_port import Port
 from virtual_time import MS, US, Done, Node, World
 
 ELEMENTS = 10_000

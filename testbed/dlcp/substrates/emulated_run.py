@@ -248,9 +248,9 @@ class _Conductor:
         )  # fmt: skip
 
     def _cookie(self) -> int:
-        """64 bits for this run alone. Not a secret: nobody else is in the namespaces; it keeps runs apart."""
+        """32 bits (wire.h) for this run alone. Not a secret: nobody else is in the namespaces; it keeps runs apart."""
         text = f"{self._run.id}:{self._run.seed}".encode()
-        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
+        return int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "big")
 
     def _progress(self, share: float, text: str) -> None:
         self._say({"progress": share, "text": text})
