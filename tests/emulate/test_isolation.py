@@ -87,9 +87,7 @@ def left_behind(pids: set[int], names: set[str], moment_ticks: int) -> dict[int,
     return found
 
 
-@pytest.mark.parametrize(
-    "killed_after_s", [0.01, 0.1, 0.2, 0.3, 0.45, None], ids=lambda s: f"{s} s" if s else "running"
-)
+@pytest.mark.parametrize("killed_after_s", [0.02, 0.15, 0.3, None], ids=lambda s: f"{s} s" if s else "running")
 def test_kill_9_of_the_caller_leaves_nothing(tmp_path: Path, killed_after_s: float | None) -> None:
     mounts, links = Path("/proc/self/mounts").read_text(encoding="utf-8"), devices()
     told = tmp_path / "namespaces"

@@ -40,10 +40,10 @@ def test_per_packet_balancing_uses_both_spines_alike(inside: Callable[..., Any])
 
 
 def flows_hashed(seed: int) -> list[list[int]]:
-    """For each of 40 flows, twice five packets: [packets by spine 1, by spine 2]."""
+    """For each of 24 flows, ten packets: [packets by spine 1, by spine 2]."""
     found = []
     with leaf_spine(plain(load_balancing="flow-hash"), seed=seed) as fabric:
-        for flow in range(40):
+        for flow in range(24):
             sender = udp(fabric, "h1", port=20_000 + flow)
             fabric.reset_counters()
             for _ in range(10):
@@ -57,7 +57,7 @@ def flows_hashed(seed: int) -> list[list[int]]:
 def test_a_flow_keeps_its_path_and_flows_use_both(inside: Callable[..., Any]) -> None:
     found = inside(flows_hashed, seed=1)
     assert {tuple(counts) for counts in found} == {(10, 0), (0, 10)}
-    assert 8 <= sum(counts[0] == 10 for counts in found) <= 32
+    assert 3 <= sum(counts[0] == 10 for counts in found) <= 21
     assert inside(flows_hashed, seed=1) == found, "the same seed chooses the same paths"
     assert inside(flows_hashed, seed=2) != found, "another seed chooses others"
 
