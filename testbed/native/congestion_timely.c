@@ -33,7 +33,7 @@
 #define HIGH_QUEUE_PACKETS 16
 #define FLOW_PACKETS 3      /* both: so many packet times / sqrt(window) more, */
 #define FLOW_PACKETS_MOST 6 /* up to this */
-#define SHARED_QUEUE_PACKETS 16 /* what all senders to one receiver may have in queues together */
+#define SHARED_QUEUE_PACKETS 14 /* what all senders to one receiver may have in queues together */
 #define HOST_PACKETS_MOST 6     /* what the hosts' own delays may add to that; they may end at any time */
 #define PACING_GAIN 1.1         /* above one packet the window binds, not the pace */
 enum { SAMPLES = 4 };

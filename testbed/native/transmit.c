@@ -23,15 +23,15 @@ static uint64_t pace_ns(const struct peer *peer, uint8_t queue)
 	return (uint64_t)peer->congestion->pace_ns(lane->congestion_state, rtt_ns);
 }
 
-/* Packets in flight as a queue sees them: what waits in lower queues delays nothing above, but it fills the ports' shared
- * buffers, so it takes up to half of the window. */
+/* Packets in flight as a queue sees them. What waits in lower queues delays nothing above, but it fills the ports' shared
+ * buffers: it counts, yet leaves a higher queue room for one packet, which is enough to take the link over. */
 static uint32_t in_the_way(const struct peer *peer, uint8_t queue)
 {
-	uint32_t below = 0, half = window_packets(peer, queue) / 2;
+	uint32_t below = 0, most = window_packets(peer, queue) - 1;
 
 	for (int lower = 0; lower < queue; lower++)
 		below += peer->lanes[lower].in_flight;
-	return peer->in_flight - below + (below < half ? below : half);
+	return peer->in_flight - below + (below < most ? below : most);
 }
 
 /* Nothing is sent into a path that has not answered a greeting yet: its round-trip time sets the pace. */

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 from local_agents import agents, session
 
-from dlcp.agents.handles import AgentError, Zygote, request_all
+from dlcp.agents.handles import AgentError, AgentHandle, Zygote, gather, request_all
 from dlcp.agents.jobs import JobSpec, LayerWork
 from dlcp.agents.profile import backward_phases, forward_phases, synthetic_gradient
 from dlcp.errors import Problem
@@ -173,6 +174,23 @@ def test_open__fails_within_its_time_when_the_server_is_not_there(zygote: Zygote
         }  # fmt: skip
         with pytest.raises(AgentError, match=r"h1: no answer to open in 0\.5 s"):
             started["h1"].request(command, 0.5)
+
+
+def test_gather__sees_a_reply_that_the_tick_has_read() -> None:
+    """A status request, made while another reply is awaited, may take both replies off the channel."""
+    ours, theirs = socket.socketpair()
+    handle = AgentHandle("h1", ours)
+    job = handle.send({"command": "start"})
+
+    def tick() -> None:
+        status = handle.send({"command": "status"})
+        for number in (job, status):
+            theirs.sendall(json.dumps({"id": number, "ok": True, "result": {"number": number}}).encode() + b"\n")
+        handle.result(status, 1.0)
+
+    with theirs:
+        assert gather({"h1": (handle, job)}, 3.0, tick) == {"h1": {"number": job}}
+    handle.close()
 
 
 def test_logs__hold_what_an_agent_prints(zygote: Zygote, tmp_path: Path) -> None:

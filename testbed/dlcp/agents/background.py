@@ -25,6 +25,8 @@ FRAME_BYTES = PAYLOAD_BYTES + 42
 """Ethernet, IPv4 and UDP headers: what a shaper counts."""
 GROUP_S = 500e-6
 """Line time of the packets handed to the kernel at once: short against a port's buffer."""
+LATE_S = 0.005
+"""A burst that begins so late no longer meets the same traffic: 40 frame times at 100 Mbit/s."""
 SINK_BUFFER_BYTES = 8 << 20
 SINK_POLL_S = 0.02
 _UDP_SEGMENT = 103
@@ -100,7 +102,8 @@ class Source:
         self._socket.setsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT, PAYLOAD_BYTES)
         self._stop = threading.Event()
         self._deadlines = Deadlines()
-        self._sent = self._late_s = self._refused = 0.0
+        self._sent = self._refused = 0.0
+        self._bursts = self._late_bursts = 0
         self._start_s = self._end_s = math.inf
         self._thread = threading.Thread(target=self._run, daemon=True, name="background-source")
 
@@ -110,7 +113,7 @@ class Source:
         self._thread.start()
 
     def stop(self) -> dict[str, Any]:
-        """End. planned: payload bytes that were due until now; late_s: the latest start of a burst."""
+        """End. planned: payload bytes that were due until now; late_bursts: those that began LATE_S late."""
         self._stop.set()
         self._end_s = min(self._end_s, time.monotonic())
         if self._thread.is_alive():
@@ -121,7 +124,8 @@ class Source:
             "planned_bytes": sum(g.packets for g in due) * PAYLOAD_BYTES,
             "sent_bytes": int(self._sent),
             "refused_bytes": int(self._refused),
-            "late_s": self._late_s,
+            "bursts": self._bursts,
+            "late_bursts": self._late_bursts,
             "sched_late_s": self._deadlines.late_s(),
         }
 
@@ -133,7 +137,8 @@ class Source:
             if self._stop.is_set():
                 return
             if group.first:
-                self._late_s = max(self._late_s, time.monotonic() - due_s)
+                self._bursts += 1
+                self._late_bursts += time.monotonic() - due_s > LATE_S
             size = group.packets * PAYLOAD_BYTES
             try:
                 self._socket.sendto(payload[:size], (self._addresses[group.sink], BACKGROUND_PORT))

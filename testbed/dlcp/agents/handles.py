@@ -119,9 +119,9 @@ def gather(
     with selectors.DefaultSelector() as selector:
         for name, (handle, _) in waiting.items():
             selector.register(handle.channel, selectors.EVENT_READ, name)
-        todo = list(waiting)
+        missing = list(waiting)
         while True:
-            for name in todo:
+            for name in missing:  # all of them: on_tick may have read a reply that no selector tells of any more
                 handle, number = waiting[name]
                 if (result := handle.poll(number)) is not None:
                     results[name] = result
@@ -136,7 +136,8 @@ def gather(
             if on_tick is not None and time.monotonic() >= tick_s:
                 on_tick()
                 tick_s = time.monotonic() + TICK_S
-            todo = [found.data for found, _ in selector.select(max(0.0, min(left_s, tick_s - time.monotonic())))]
+                continue
+            selector.select(max(0.0, min(left_s, tick_s - time.monotonic())))
 
 
 def request_all(

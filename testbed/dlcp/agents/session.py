@@ -190,19 +190,17 @@ class BackgroundSession:
         self._all({"command": "start_background", "at": at_s})
 
     def stop(self) -> dict[str, float]:
-        """End, first all sources, then the sinks. planned_bytes (due until then), sent_bytes, refused_bytes,
-        received_bytes, received_packets, rx_overflow (packets): sums; late_s, sched_late_s: the worst of all."""
+        """End, first all sources, then the sinks. planned_bytes (due until then), sent_bytes, refused_bytes, bursts,
+        late_bursts, received_bytes, received_packets, rx_overflow (packets): sums; sched_late_s: the worst of all."""
         sent = self._all({"command": "stop_sending"})
         time.sleep(DRAIN_S)
         counted = self._all({"command": "stop_counting"})
-        totals: dict[str, float] = dict.fromkeys(
-            ("planned_bytes", "sent_bytes", "refused_bytes", "received_bytes", "received_packets", "rx_overflow"), 0
-        )
+        summed = ("planned_bytes", "sent_bytes", "refused_bytes", "bursts", "late_bursts")
+        totals: dict[str, float] = dict.fromkeys((*summed, "received_bytes", "received_packets", "rx_overflow"), 0)
         for found in (*sent.values(), *counted.values()):
             for name in totals.keys() & found.keys():
                 totals[name] += found[name]
-        for name in ("late_s", "sched_late_s"):
-            totals[name] = max((float(found[name]) for found in sent.values()), default=0.0)
+        totals["sched_late_s"] = max((float(found["sched_late_s"]) for found in sent.values()), default=0.0)
         return totals
 
     def _command(self, host: str) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Dlcp(Scheme):
         default="timely", description="the sender's rate control: timely by delay, fixed none"
     )
     priority_queues: int = Field(
-        default=5, ge=1, le=6, description="strict-priority queues that layers are spread over, front layers highest"
+        default=3, ge=1, le=6, description="strict-priority queues that layers are spread over, front layers highest"
     )
     layer_map: Literal["equal-bytes", "equal-count"] = Field(
         default="equal-bytes", description="what a queue's share of the model is measured in: bytes or buckets"
@@ -65,11 +65,16 @@ class Dlcp(Scheme):
         default=8, ge=0, description="tensors with fewer packets than this lose nothing: the bound is below one packet"
     )
     droppable_from: Fraction = Field(
-        default=0.3,
+        default=0.15,
         description="a queue's backlog, as share of the port's buffer, where droppable packets start to go",
     )
     droppable_until: Fraction = Field(
-        default=0.6, description="backlog, as share of the port's buffer, beyond which every droppable packet goes"
+        default=0.4, description="backlog, as share of the port's buffer, beyond which every droppable packet goes"
+    )
+    data_reserved: Fraction = Field(
+        default=0.1,
+        description="share of the port's buffer kept for each data queue but the lowest: what waits in a starved queue "
+        "cannot take it",
     )
     control_reserved: Fraction = Field(default=0.1, description="share of the port's buffer kept for control packets")
     load_balancing: LoadBalancing = Field(
@@ -84,7 +89,9 @@ class Dlcp(Scheme):
 
     def intent(self, port_buffer_bytes: int) -> QosIntent:
         profiles = self._profiles(port_buffer_bytes)
-        queues = {queue: QueueIntent(profiles=profiles) for queue in data_queues(self.priority_queues)}
+        reserved = int(self.data_reserved * port_buffer_bytes)
+        data = data_queues(self.priority_queues)
+        queues = {queue: QueueIntent(reserved=reserved * (queue > min(data)), profiles=profiles) for queue in data}
         queues[CONTROL_QUEUE] = QueueIntent(reserved=int(self.control_reserved * port_buffer_bytes))
         return QosIntent(name="dlcp", port_buffer=port_buffer_bytes, queues=queues, load_balancing=self.load_balancing)
 

@@ -194,7 +194,7 @@ class _Conductor:
         }
         if planned := observed.background.get("planned_bytes"):
             values["background_offered"] = observed.background["sent_bytes"] / planned
-            values["background_late_s"] = observed.background["late_s"]
+            values["background_late"] = observed.background["late_bursts"] / max(1, observed.background["bursts"])
         result.fidelity = fidelity.judge(values)
         if broken := audit.broken_promises(job.iterations, job.messages):
             result.status, result.reason = "failed", broken
@@ -248,8 +248,9 @@ class _Conductor:
         )  # fmt: skip
 
     def _cookie(self) -> int:
-        """32 bits (wire.h) for this run alone. Not a secret: nobody else is in the namespaces; it keeps runs apart."""
-        text = f"{self._run.id}:{self._run.seed}".encode()
+        """32 bits (wire.h). Not a secret: nobody else is in the namespaces. The same for all schemes of a job and repeat: TCP's
+        source ports follow from it, so that flow-hash switches choose the same paths under each."""
+        text = f"{self._run.experiment.name}:{self._run.job_name}:{self._run.seed}".encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "big")
 
     def _progress(self, share: float, text: str) -> None:
@@ -278,7 +279,7 @@ def _transfers(spec: JobSpec, settings: TransportSettings) -> list[Transfer]:
 
 
 def _overflow(statistics: dict[str, Any]) -> int:
-    return int(statistics["transport"].get("rx_overflow", 0))
+    return int(statistics["transport"].get("socket_overflow", 0))  # kernel TCP has none: it closes its window
 
 
 def _stray_packets(strays: list[dict[str, Any]]) -> int:

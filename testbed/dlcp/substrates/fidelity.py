@@ -39,7 +39,7 @@ BOUNDS: dict[str, Bound] = {
     "link_utilisation": Bound(1.01, "share", "busiest switch port's bytes against its shaper's rate"),
     "unaccounted_packets": Bound(0, "packets", "packets in minus packets out minus drops, over all ports"),
     "background_offered": Bound(0.98, "share", "background bytes sent against planned", at_least=True),
-    "background_late_s": Bound(0.01, "s", "how late the latest background burst began"),
+    "background_late": Bound(0.05, "share", "background bursts that began more than 5 ms late"),
 }
 
 
