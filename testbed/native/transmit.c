@@ -6,6 +6,11 @@
 /* A sender that was held up (by the scheduler, by a timer) may catch up at most this much of its link's time. */
 #define CATCH_UP_NS (500 * MICROSECOND)
 
+/* The link is fed so many packets ahead, and again when the last but this many have left: one wake-up sends several. What
+ * the host's own queue holds by that is overtaken there by higher queues. */
+#define AHEAD_PACKETS 4
+#define REFILL_PACKETS 1
+
 /* Packets that congestion control lets be in flight. */
 static uint32_t window_packets(const struct peer *peer, uint8_t queue)
 {
@@ -176,7 +181,7 @@ static void fill(struct dlcp_protocol *protocol, struct peer *peer, struct outgo
 /* The next burst of data: highest queue first, then the oldest message whose peer may receive. */
 bool dlcp_poll_data(struct dlcp_protocol *protocol, uint64_t now_ns, struct dlcp_burst *burst)
 {
-	if (protocol->nic_ns > (double)now_ns)
+	if (protocol->nic_ns > (double)now_ns + (AHEAD_PACKETS - 1) * protocol->packet_ns)
 		return false;
 	for (int queue = DLCP_QUEUES - 1; queue >= 0; queue--) {
 		struct outgoing *oldest = NULL;
@@ -204,7 +209,8 @@ bool dlcp_poll_data(struct dlcp_protocol *protocol, uint64_t now_ns, struct dlcp
 /* When data may leave next if no packet comes; NEVER when all wait for acknowledgements or there is none. */
 uint64_t dlcp_data_time(struct dlcp_protocol *protocol, uint64_t now_ns)
 {
-	uint64_t earliest = NEVER, nic_ns = protocol->nic_ns > 0 ? (uint64_t)ceil(protocol->nic_ns) : 0;
+	double refill_ns = protocol->nic_ns - REFILL_PACKETS * protocol->packet_ns;
+	uint64_t earliest = NEVER, nic_ns = refill_ns > 0 ? (uint64_t)ceil(refill_ns) : 0;
 
 	for (uint32_t i = 0; i < protocol->peer_count; i++) {
 		const struct peer *peer = protocol->peers[protocol->ranks[i]];
