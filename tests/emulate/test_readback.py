@@ -99,6 +99,7 @@ def described() -> dict[str, Any]:
         sysctls={"net.ipv4.tcp_congestion_control": "reno", "net.ipv4.tcp_ecn": "1"}, rto_min_s=0.005
     )
     with star([20, 30], INTENT, settings) as fabric:
+        assert fabric.intended() == fabric.effective()
         return fabric.effective()
 
 

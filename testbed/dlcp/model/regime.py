@@ -22,7 +22,8 @@ PACKET_BYTES = 1440
 def regime(experiment: Experiment, job: Job, hosts: dict[str, HostSettings]) -> dict[str, Any]:
     """Name → number, the unit in the name; the same for every scheme of an experiment's job.
 
-    hosts: scheme label → what it sets in hosts; its floor of TCP's retransmission timer is told in lab time.
+    hosts: label → what it sets in hosts, for schemes over kernel TCP; the floors of TCP's retransmission timer are
+    told in lab time.
     """
     scaling = experiment.scaling
     link_rate_bps = min(link.rate_bps for link in experiment.topology.graph.links)

@@ -52,8 +52,10 @@ class RunResult(BaseModel):
 
     run: what defines it (experiment, scheme, knobs, job, repeat, seed, substrate). regime: the scaling in words
     and numbers, for every plot. traffic: bytes of gradients and parameters by transport ("dlcp", "tcp").
-    ideal: the ideal transport's iteration time and message time, seconds. jct_s: first iteration's start to
-    last worker's end. fidelity: monitor → {value, bound, unit, ok}.
+    statistics: host → what its agent and transport counted; "background": what it sent and what arrived. ideal: the
+    ideal transport's iteration time, job completion time, and the communication and compute that they follow from,
+    seconds. jct_s: first iteration's start to last worker's end. intended, effective: what switches and hosts should
+    do and do, in one shape. fidelity: monitor → {value, bound, unit, ok, meaning}.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -76,6 +78,7 @@ class RunResult(BaseModel):
     ideal: dict[str, float] = Field(default_factory=dict)
     traffic: dict[str, int] = Field(default_factory=dict)
     knobs: dict[str, Any] = Field(default_factory=dict)
+    statistics: dict[str, Any] = Field(default_factory=dict)
     topology: dict[str, Any] = Field(default_factory=dict)
     intended: dict[str, Any] = Field(default_factory=dict)
     effective: dict[str, Any] = Field(default_factory=dict)

@@ -71,11 +71,6 @@ class Dlcp(Scheme):
     droppable_until: Fraction = Field(
         default=0.4, description="backlog, as share of the port's buffer, beyond which every droppable packet goes"
     )
-    data_reserved: Fraction = Field(
-        default=0.1,
-        description="share of the port's buffer kept for each data queue but the lowest: what waits in a starved queue "
-        "cannot take it",
-    )
     control_reserved: Fraction = Field(default=0.1, description="share of the port's buffer kept for control packets")
     load_balancing: LoadBalancing = Field(
         default="per-packet", description="how a switch chooses among equal paths: for each packet, or by flow hash"
@@ -89,9 +84,7 @@ class Dlcp(Scheme):
 
     def intent(self, port_buffer_bytes: int) -> QosIntent:
         profiles = self._profiles(port_buffer_bytes)
-        reserved = int(self.data_reserved * port_buffer_bytes)
-        data = data_queues(self.priority_queues)
-        queues = {queue: QueueIntent(reserved=reserved * (queue > min(data)), profiles=profiles) for queue in data}
+        queues = {queue: QueueIntent(profiles=profiles) for queue in data_queues(self.priority_queues)}
         queues[CONTROL_QUEUE] = QueueIntent(reserved=int(self.control_reserved * port_buffer_bytes))
         return QosIntent(name="dlcp", port_buffer=port_buffer_bytes, queues=queues, load_balancing=self.load_balancing)
 

@@ -19,12 +19,11 @@ from dlcp.agents.jobs import JobSpec, plan_job
 from dlcp.agents.records import Columns
 from dlcp.agents.session import BackgroundSession, JobResult, JobSession
 from dlcp.errors import Problem
-from dlcp.model.experiment import Scaling
 from dlcp.model.regime import regime
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
 from dlcp.model.tables import write_columns, write_rows
-from dlcp.model.workload import TransportSettings
+from dlcp.model.workload import HostSettings, TransportSettings
 from dlcp.schemes import scheme_class
 from dlcp.schemes.base import Scheme
 from dlcp.substrates import audit, fidelity, provenance
@@ -86,8 +85,10 @@ class _Conductor:
     def conduct(self) -> RunResult:
         """The result; a run whose agents failed is `failed`, one whose monitors object is `suspect`."""
         result = self._blank_result()
+        fabric = Fabric(self._graph, self._intent, seed=self._run.seed, host_settings=self._hosts)
+        result.intended = fabric.intended()
         try:
-            with Fabric(self._graph, self._intent, seed=self._run.seed, host_settings=self._hosts) as fabric:
+            with fabric:
                 result.effective = fabric.effective()
                 self._progress(0.0, "fabric is up")
                 self._run_on(fabric, result)
@@ -200,7 +201,7 @@ class _Conductor:
             result.status, result.reason = "failed", broken
         elif reasons := fidelity.reasons(result.fidelity):
             result.status, result.reason = "suspect", reasons
-        result.knobs |= {"statistics": job.statistics}
+        result.statistics = job.statistics | {"background": observed.background}
 
     def _utilisation(self, ports: list[dict[str, Any]], duration_s: float) -> float:
         """The busiest port's bytes against what its shaper lets through while the job ran, buffer emptied after."""
@@ -229,27 +230,22 @@ class _Conductor:
 
     def _blank_result(self) -> RunResult:
         run, experiment = self._run, self._run.experiment
-        hosts = {
-            choice.label: _host_settings(choice.scheme, choice.knobs, experiment.scaling)
-            for choice in experiment.schemes
-        }
         return RunResult(
             run_id=run.id, experiment=experiment.name, scheme=run.scheme.scheme, label=run.scheme.label,
             job=run.job_name, repeat=run.repeat, seed=run.seed, substrate=run.substrate, status="ok",
             run={"job": run.job.model_dump(mode="json"), "workload": run.workload.name,
                  "background": [entry.model_dump(mode="json") for entry in experiment.background],
                  "roles": {"workers": run.job.workers, "servers": run.job.servers}},
-            regime=regime(experiment, run.job, hosts),
+            regime=regime(experiment, run.job, _rto_floors(run)),
             knobs=self._scheme.model_dump(mode="json"),
             topology=self._graph.model_dump(mode="json"),
-            intended=self._intent.model_dump(mode="json"),
             expect=[line.model_dump(mode="json") for line in experiment.expect],
             provenance=provenance.collect(run.seed),
         )  # fmt: skip
 
     def _cookie(self) -> int:
-        """32 bits (wire.h). Not a secret: nobody else is in the namespaces. The same for all schemes of a job and repeat: TCP's
-        source ports follow from it, so that flow-hash switches choose the same paths under each."""
+        """32 bits (wire.h). Not a secret: nobody else is in the namespaces. The same for all schemes of a job and repeat:
+        TCP's source ports follow from it, so that flow-hash switches choose the same paths under each."""
         text = f"{self._run.experiment.name}:{self._run.job_name}:{self._run.seed}".encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "big")
 
@@ -261,8 +257,13 @@ def _scheme(name: str, knobs: dict[str, Any]) -> Scheme:
     return scheme_class(name).model_validate(knobs)
 
 
-def _host_settings(name: str, knobs: dict[str, Any], scaling: Scaling) -> Any:
-    return _scheme(name, knobs).hosts(scaling)
+def _rto_floors(run: Run) -> dict[str, HostSettings]:
+    """Host settings of the schemes that use kernel TCP, by label."""
+    scaling = run.experiment.scaling
+    schemes = {choice.label: _scheme(choice.scheme, choice.knobs) for choice in run.experiment.schemes}
+    return {
+        label: scheme.hosts(scaling) for label, scheme in schemes.items() if scheme.transport(scaling).kind == "tcp"
+    }
 
 
 def _transfers(spec: JobSpec, settings: TransportSettings) -> list[Transfer]:

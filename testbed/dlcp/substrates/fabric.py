@@ -19,7 +19,7 @@ from dlcp.substrates.nodes import empty_network
 from dlcp.substrates.private import BPF_PINS
 from dlcp.substrates.wiring import NETWORK_BITS, End, Wiring
 from dlcp.switches import tc
-from dlcp.switches.emulated import EmulatedSwitches, SwitchPort
+from dlcp.switches.emulated import EmulatedSwitches, SwitchPort, intended
 
 _OWN = ""
 
@@ -105,6 +105,15 @@ class Fabric:
     def effective(self) -> dict[str, Any]:
         """What switches and hosts really do, as read back from the kernel."""
         return self._live.effective() | {"hosts": self._effective_hosts()}
+
+    def intended(self) -> dict[str, Any]:
+        """What they should do: equal to effective() when everything is as it was asked for."""
+        host = {
+            "sysctls": self._sysctls(),
+            "congestion_control": self._tcp_metrics().congestion_control,
+            "rto_min_s": self._settings.rto_min_s,
+        }
+        return intended(self._wiring.graph.switches, self._intent) | {"hosts": {"all": host}}
 
     @property
     def _live(self) -> EmulatedSwitches:

@@ -41,6 +41,14 @@ class SwitchPort:
     host_facing: bool
 
 
+def intended(switches: Iterable[str], intent: QosIntent) -> dict[str, Any]:
+    """What `effective` says of switches that do all of an intent, and lose nothing."""
+    return {
+        "load_balancing": dict.fromkeys(sorted(switches), intent.load_balancing),
+        "ports": {"all": effective(render(intent)) | {"loss": 0.0}},
+    }
+
+
 class EmulatedSwitches:
     """All switches of a fabric, and the account of its hosts' interfaces (host name → ifindex).
 
