@@ -27,6 +27,9 @@ lint: setup-dev  ## ruff, mypy --strict, yamllint
 	$(BIN)/mypy
 	$(BIN)/yamllint -s .
 
+golden: setup-dev  ## write the expected error texts anew; review the diff
+	DLCP_GOLDEN=write $(BIN)/pytest -q tests/unit/test_model_errors.py
+
 notebooks: setup-dev  ## render analysis/*.ipynb from the newest results into results/
 	@mkdir -p results
 	$(BIN)/jupyter nbconvert --to html --execute --output-dir results analysis/*.ipynb

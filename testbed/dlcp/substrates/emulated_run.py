@@ -244,8 +244,8 @@ class _Conductor:
         )  # fmt: skip
 
     def _cookie(self) -> int:
-        """32 bits (wire.h). Not a secret: nobody else is in the namespaces. The same for all schemes of a job and repeat:
-        TCP's source ports follow from it, so that flow-hash switches choose the same paths under each."""
+        """32 bits (wire.h). Not a secret: nobody else is in the namespaces. The same for all schemes of a job and
+        repeat: TCP's source ports follow from it, so that flow-hash switches choose the same paths under each."""
         text = f"{self._run.experiment.name}:{self._run.job_name}:{self._run.seed}".encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "big")
 
