@@ -29,6 +29,10 @@ class PlainProgress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         pass
 
+    def again(self, count: int) -> None:
+        """See runner.execute.Listener."""
+        self._console.print(_again(count), markup=False, soft_wrap=True)
+
     def begins(self, number: int, total: int, run: Run) -> OnProgress:
         """See runner.execute.Listener."""
         self._console.print(f"[{number}/{total}] {name_of(run)} …", markup=False, soft_wrap=True)
@@ -64,6 +68,12 @@ class BarProgress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._bar.stop()
 
+    def again(self, count: int) -> None:
+        """See runner.execute.Listener."""
+        self._console.print(_again(count), markup=False, soft_wrap=True)
+        if self._task is not None:
+            self._bar.reset(self._task, total=count)
+
     def begins(self, number: int, total: int, run: Run) -> OnProgress:
         """See runner.execute.Listener."""
         task = self._task = self._bar.add_task("", total=total) if self._task is None else self._task
@@ -86,6 +96,10 @@ class BarProgress:
 def progress_on(console: Console) -> PlainProgress | BarProgress:
     """A bar where it can be drawn over, lines where it cannot."""
     return BarProgress(console) if console.is_terminal else PlainProgress(console)
+
+
+def _again(count: int) -> str:
+    return f"{count} suspect: the machine was too busy to be believed; making {'it' if count == 1 else 'them'} again"
 
 
 def name_of(run: Run) -> str:

@@ -64,6 +64,9 @@ class Silent:
     def __init__(self) -> None:
         self.endings: list[tuple[int, int, str]] = []
 
+    def again(self, count: int) -> None:
+        self.endings.append((0, count, "again"))
+
     def begins(self, number: int, total: int, run: Run) -> Callable[[float, str], None]:
         return lambda share, text: None
 
@@ -181,6 +184,20 @@ def test_suspect_runs_count_unless_asked_again(tmp_path: Path, run_with: Any) ->
     assert (execution.exit_code, execution.trusted) == (ExitCode.SUSPECT, False)
     assert run_with(fine)[0].made == 0
     assert run_with(fine, retry_suspect=True)[0].statuses == {"ok": 4}
+
+
+def test_suspect_runs_get_more_chances(found: Plan, run_with: Any) -> None:
+    """A machine that was busy once does not cost a repeat; what is trusted is not made again."""
+    attempts: dict[str, int] = {}
+
+    def busy_at_first(run: Run, directory: Path) -> RunResult:
+        attempts[run.id] = attempts.get(run.id, 0) + 1
+        calm = run.scheme.label == "DLCP" or attempts[run.id] == 2
+        return fine(run, directory, status="ok" if calm else "suspect", reason="" if calm else "cpu_busy")
+
+    execution, _ = run_with(busy_at_first)
+    assert execution.statuses == {"ok": 4}
+    assert {cell.run.scheme.label: attempts[cell.run.id] for cell in found.cells} == {"TCP": 2, "DLCP": 1}
 
 
 def test_two_at_once_are_refused(tmp_path: Path, run_with: Any) -> None:

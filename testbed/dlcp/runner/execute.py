@@ -21,8 +21,16 @@ from dlcp.substrates import provenance
 from dlcp.substrates.base import OnProgress, Substrate
 
 
+MORE_CHANCES = 2
+"""How often a run that its monitors suspect is made again, after all others. The monitors decide, not the outcome: a busy
+machine spoils fast and slow runs alike. Every result tells which attempt it is."""
+
+
 class Listener(Protocol):
     """Who is told while runs are made."""
+
+    def again(self, count: int) -> None:
+        """So many runs are suspect and will be made again."""
 
     def begins(self, number: int, total: int, run: Run) -> OnProgress:
         """Run `number` of `total` (from 1) begins; the returned function is told its progress."""
@@ -71,12 +79,11 @@ def execute(plan: Plan, results: Path, listener: Listener, *, retry_suspect: boo
         made: dict[str, RunResult] = {}
         if todo:
             with open_substrate(plan.substrate) as substrate:
-                for number, cell in enumerate(todo, 1):
-                    begun_s = time.monotonic()
-                    on_progress = listener.begins(number, len(todo), cell.run)
-                    result = _make(plan, cell, store, substrate, on_progress)
-                    made[cell.run.id] = result
-                    listener.ends(number, len(todo), cell.run, result, time.monotonic() - begun_s)
+                for attempt in range(1, MORE_CHANCES + 2):
+                    if attempt > 1 and todo:
+                        listener.again(len(todo))
+                    _make_all(plan, todo, attempt, made, store, substrate, listener)
+                    todo = [cell for cell in todo if made[cell.run.id].status == "suspect"]
     final = had | made
     statuses = Counter(str(final[cell.run.id].status) for cell in plan.cells)
     return Execution(dict(statuses), len(made), len(plan.cells) - len(made))
@@ -89,12 +96,31 @@ def open_substrate(name: str) -> AbstractContextManager[Substrate]:
     return substrate
 
 
-def _make(plan: Plan, cell: Cell, store: Store, substrate: Substrate, on_progress: OnProgress) -> RunResult:
+def _make_all(
+    plan: Plan,
+    todo: list[Cell],
+    attempt: int,
+    made: dict[str, RunResult],
+    store: Store,
+    substrate: Substrate,
+    listener: Listener,
+) -> None:
+    """Make the runs in order, each a result in `made`, by id."""
+    for number, cell in enumerate(todo, 1):
+        begun_s = time.monotonic()
+        on_progress = listener.begins(number, len(todo), cell.run)
+        result = made[cell.run.id] = _make(plan, cell, attempt, store, substrate, on_progress)
+        listener.ends(number, len(todo), cell.run, result, time.monotonic() - begun_s)
+
+
+def _make(
+    plan: Plan, cell: Cell, attempt: int, store: Store, substrate: Substrate, on_progress: OnProgress
+) -> RunResult:
     """One run, from an empty folder to a stored result."""
     directory = store.begin(cell.run.id)
     try:
         result = _run(cell, directory, substrate, on_progress)
-        _complete(plan, cell, result)
+        _complete(plan, cell, attempt, result)
         wrong = wrong_tables(directory, result)
         if wrong:
             result.status, result.reason = "failed", f"the run left wrong tables: {'; '.join(wrong.values())}"
@@ -128,7 +154,7 @@ def _failed(cell: Cell, reason: str) -> RunResult:
     )  # fmt: skip
 
 
-def _complete(plan: Plan, cell: Cell, result: RunResult) -> None:
+def _complete(plan: Plan, cell: Cell, attempt: int, result: RunResult) -> None:
     """Add what only the plan knows: what the run's id is the hash of, and of what it is a part."""
     experiment = plan.ready.experiment
     planned: dict[str, Any] = {
@@ -137,5 +163,5 @@ def _complete(plan: Plan, cell: Cell, result: RunResult) -> None:
         "labels": [choice.label for choice in experiment.schemes],
         "unsupported": [asdict(one) for one in plan.unsupported],
     }
-    result.run = result.run | {"definition": cell.definition, "planned": planned}
+    result.run = result.run | {"definition": cell.definition, "planned": planned, "attempt": attempt}
     result.expect = [line.model_dump(mode="json") for line in experiment.expect]
