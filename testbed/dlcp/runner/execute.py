@@ -20,10 +20,9 @@ from dlcp.runner.store import Store, wrong_tables
 from dlcp.substrates import provenance
 from dlcp.substrates.base import OnProgress, Substrate
 
-
 MORE_CHANCES = 2
-"""How often a run that its monitors suspect is made again, after all others. The monitors decide, not the outcome: a busy
-machine spoils fast and slow runs alike. Every result tells which attempt it is."""
+"""How often a run that its monitors suspect is made again, after all others. The monitors decide, not the outcome: a
+busy machine spoils fast and slow runs alike. Every result tells which attempt it is."""
 
 
 class Listener(Protocol):
