@@ -15,6 +15,7 @@
 
 enum {
 	RECORDS = 4096,        /* transmissions remembered per peer; a power of two */
+	OVERTAKEN_MOST = RECORDS / 2, /* transmissions that may overtake one of which nothing is heard */
 	BUCKETS = 1024,        /* of each message table; a power of two */
 	CONTROL_RING = 4096,   /* control packets waiting to leave; a power of two */
 	ACK_EVERY = 8,         /* packets, when the sender does not ask */
@@ -111,12 +112,22 @@ struct lane {
 	bool probe_due, any_acked;
 };
 
+/* Sequence numbers that arrived, as one acknowledgement tells them: the largest, and those just before it. */
+struct arrivals {
+	uint32_t largest, largest_sent_us;
+	uint64_t largest_received_ns;
+	uint8_t seen[DLCP_ACK_BITMAP_BYTES];
+	bool any, untold;
+};
+
 struct peer {
 	uint16_t rank;
 	bool heard, gone, greeted;
 	/* sending */
 	struct record *records;
 	uint32_t next_sequence, oldest; /* oldest: no record before it is in flight */
+	uint32_t newest_acked;          /* the largest sequence that came back */
+	bool any_acked;
 	uint32_t in_flight;
 	struct lane lanes[DLCP_QUEUES];
 	uint32_t active; /* bit q: lane q has packets to send */
@@ -130,13 +141,11 @@ struct peer {
 	uint64_t transmissions; /* that took a sequence number, probes too */
 	uint64_t sent, lost;    /* data packets */
 	/* receiving */
-	uint32_t largest;
-	uint8_t seen[DLCP_ACK_BITMAP_BYTES];
-	uint32_t largest_sent_us;
-	uint64_t largest_received_ns, data_ns; /* data_ns: when its last DATA came */
+	struct arrivals newest, overtaken; /* overtaken: what higher queues left behind by more than a bitmap */
+	uint64_t data_ns; /* when its last DATA came */
 	uint32_t received, ce, unacknowledged;
 	uint64_t ack_at_ns;
-	bool any_sequence, any_data;
+	bool any_data;
 	uint64_t *finished; /* by tensor * legs + leg: (iteration << 16 | step) + 1 of the newest message that is over */
 	uint32_t finished_tensors;
 	struct incoming *expected_head, *expected_tail;

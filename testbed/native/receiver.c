@@ -246,39 +246,50 @@ void dlcp_ack_soon(struct dlcp_protocol *protocol, struct peer *peer, uint64_t a
 		peer->ack_at_ns = at_ns;
 }
 
-static void shift_seen(struct peer *peer, uint32_t by)
+static void shift_seen(struct arrivals *arrivals, uint32_t by)
 {
 	uint8_t shifted[DLCP_ACK_BITMAP_BYTES] = { 0 };
 
 	for (uint32_t to = by; to < DLCP_ACK_WINDOW; to++)
-		if (peer->seen[(to - by) / 8] >> ((to - by) % 8) & 1)
+		if (arrivals->seen[(to - by) / 8] >> ((to - by) % 8) & 1)
 			shifted[to / 8] |= (uint8_t)(1u << (to % 8));
-	memcpy(peer->seen, shifted, sizeof shifted);
+	memcpy(arrivals->seen, shifted, sizeof shifted);
 }
 
-/* Enter a sequence number into what the next acknowledgement will say. */
+/* Enter a sequence number not more than a bitmap behind the largest one, or far from it: then the bitmap begins anew.
+ * True if it was not there. */
+static bool enter(struct arrivals *arrivals, const struct dlcp_header *header, uint64_t received_ns)
+{
+	int32_t ahead = arrivals->any ? (int32_t)(header->sequence - arrivals->largest) : DLCP_ACK_WINDOW;
+	uint32_t behind;
+	uint8_t bit;
+
+	if (ahead > 0 || ahead <= -DLCP_ACK_WINDOW) {
+		shift_seen(arrivals, ahead > 0 && ahead < DLCP_ACK_WINDOW ? (uint32_t)ahead : DLCP_ACK_WINDOW);
+		arrivals->largest = header->sequence;
+		arrivals->largest_sent_us = header->sent_us;
+		arrivals->largest_received_ns = received_ns;
+		arrivals->any = true;
+	}
+	arrivals->untold = true;
+	behind = arrivals->largest - header->sequence;
+	bit = (uint8_t)(1u << (behind % 8));
+	if (arrivals->seen[behind / 8] & bit)
+		return false;
+	arrivals->seen[behind / 8] |= bit;
+	return true;
+}
+
+/* Enter a sequence number into what the next acknowledgements will say. */
 void dlcp_on_sequence(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header, bool ce,
 		      uint64_t received_ns, uint64_t now_ns)
 {
-	int32_t ahead = peer->any_sequence ? (int32_t)(header->sequence - peer->largest) : 1;
-	uint32_t behind;
+	int32_t behind = (int32_t)(peer->newest.largest - header->sequence);
+	bool overtaken = peer->newest.any && behind >= DLCP_ACK_WINDOW;
 
-	if (ahead > 0) {
-		shift_seen(peer, peer->any_sequence && ahead < DLCP_ACK_WINDOW ? (uint32_t)ahead : DLCP_ACK_WINDOW);
-		peer->largest = header->sequence;
-		peer->largest_sent_us = header->sent_us;
-		peer->largest_received_ns = received_ns;
-		peer->any_sequence = true;
-	}
-	behind = peer->largest - header->sequence;
-	if (behind < DLCP_ACK_WINDOW) {
-		uint8_t bit = (uint8_t)(1u << (behind % 8));
-
-		if (!(peer->seen[behind / 8] & bit)) {
-			peer->seen[behind / 8] |= bit;
-			peer->received++;
-			peer->ce += ce;
-		}
+	if (enter(overtaken ? &peer->overtaken : &peer->newest, header, received_ns)) {
+		peer->received++;
+		peer->ce += ce;
 	}
 	if (header->type == DLCP_DATA) {
 		peer->data_ns = now_ns;
@@ -306,24 +317,28 @@ static uint8_t count_senders(struct dlcp_protocol *protocol, uint64_t now_ns)
 	return protocol->senders < UINT8_MAX ? (uint8_t)protocol->senders : UINT8_MAX;
 }
 
-/* Write the acknowledgement of everything so far (DLCP_ACK_BYTES). */
+/* Write an acknowledgement (DLCP_ACK_BYTES): first of what was overtaken; then another one follows for the newest. */
 void dlcp_build_ack(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns, uint8_t *bytes)
 {
-	uint64_t held_ns = now_ns > peer->largest_received_ns ? now_ns - peer->largest_received_ns : 0;
+	struct arrivals *arrivals = peer->overtaken.untold ? &peer->overtaken : &peer->newest;
+	uint64_t held_ns = now_ns > arrivals->largest_received_ns ? now_ns - arrivals->largest_received_ns : 0;
 	struct dlcp_ack ack = {
 		.senders = count_senders(protocol, now_ns),
 		.source = protocol->config.rank,
 		.cookie = protocol->config.cookie,
-		.largest = peer->largest,
-		.echo_us = peer->largest_sent_us,
+		.largest = arrivals->largest,
+		.echo_us = arrivals->largest_sent_us,
 		.delay_us = held_ns / MICROSECOND < UINT32_MAX ? (uint32_t)(held_ns / MICROSECOND) : UINT32_MAX,
 		.received = peer->received,
 		.ce = peer->ce,
 		.overflow = protocol->overflow,
 	};
 
-	memcpy(ack.bitmap, peer->seen, sizeof ack.bitmap);
+	memcpy(ack.bitmap, arrivals->seen, sizeof ack.bitmap);
 	dlcp_ack_encode(&ack, bytes);
+	arrivals->untold = false;
+	if (peer->newest.untold)
+		return;
 	peer->unacknowledged = 0;
 	peer->ack_at_ns = NEVER;
 }

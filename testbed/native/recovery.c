@@ -11,10 +11,19 @@ static struct record *record_of(const struct peer *peer, uint32_t sequence)
 	return &peer->records[sequence & (RECORDS - 1)];
 }
 
-/* 1 if no transmission can be remembered any more: the oldest one in flight is RECORDS back. */
+/* True if no transmission can be remembered any more: the oldest one in flight is RECORDS back. Ends by forgotten_at. */
 bool dlcp_records_full(const struct peer *peer)
 {
 	return peer->next_sequence - peer->oldest >= RECORDS - DLCP_BURST_PACKETS - 1;
+}
+
+/* When a transmission in flight counts as lost because so many others left after it: only so many can be remembered. A
+ * queue that higher ones starve must not hold them up for longer than a timeout. NEVER while it can be remembered. */
+static uint64_t forgotten_at(const struct dlcp_protocol *protocol, const struct peer *peer, uint32_t sequence)
+{
+	if (peer->next_sequence - sequence < OVERTAKEN_MOST)
+		return NEVER;
+	return record_of(peer, sequence)->sent_ns + dlcp_timeout(protocol, peer, 0);
 }
 
 /* Note a transmission in a queue; the caller fills message, outgoing, packet and class. */
@@ -24,7 +33,6 @@ struct record *dlcp_record(struct dlcp_protocol *protocol, struct peer *peer, ui
 	struct lane *lane = &peer->lanes[queue];
 	struct record *record;
 
-	(void)protocol;
 	*sequence = peer->next_sequence++;
 	peer->transmissions++;
 	record = record_of(peer, *sequence);
@@ -35,6 +43,9 @@ struct record *dlcp_record(struct dlcp_protocol *protocol, struct peer *peer, ui
 		.state = IN_FLIGHT,
 	};
 	lane->progress_ns = now_ns;
+	peer->loss_check_ns = dlcp_earlier(peer->loss_check_ns, forgotten_at(protocol, peer, peer->oldest));
+	if (peer->loss_check_ns <= now_ns)
+		protocol->timers_ran_ns = NEVER;
 	return record;
 }
 
@@ -202,7 +213,7 @@ void dlcp_detect_losses(struct dlcp_protocol *protocol, struct peer *peer, uint6
 
 		if (record->state != IN_FLIGHT)
 			continue;
-		at = lost_at(peer, record, now_ns);
+		at = dlcp_earlier(lost_at(peer, record, now_ns), forgotten_at(protocol, peer, sequence));
 		if (at > now_ns) {
 			if (at < peer->loss_check_ns)
 				peer->loss_check_ns = at;
@@ -269,8 +280,13 @@ void dlcp_on_ack(struct dlcp_protocol *protocol, struct peer *peer, const struct
 	if (back >= known) /* never sent, or too long ago */
 		return;
 	largest = record_of(peer, ack->largest);
-	if (largest->state == IN_FLIGHT && ack->bitmap[0] & 1)
-		told.rtt_ns = rtt_of(largest, ack, received_ns);
+	/* RFC 9002, 5.1: the largest one, when it is news. What higher queues overtook tells of them, not of the path. */
+	if (!peer->any_acked || (int32_t)(ack->largest - peer->newest_acked) > 0) {
+		if (largest->state == IN_FLIGHT && ack->bitmap[0] & 1)
+			told.rtt_ns = rtt_of(largest, ack, received_ns);
+		peer->newest_acked = ack->largest;
+		peer->any_acked = true;
+	}
 	if (told.rtt_ns) {
 		/* a full packet takes one packet time more than a small one, on each link */
 		if (largest->queue == DLCP_CONTROL_QUEUE)
