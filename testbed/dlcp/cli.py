@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -12,8 +13,19 @@ from cyclopts import App, CycloptsError, Parameter
 
 from dlcp import __version__
 from dlcp.errors import ExitCode, MachineCannot, Problem, Problems
+from dlcp.paths import install_command
 
 RESULTS = Path("results")
+_FILE_TROUBLE = {
+    errno.EACCES: "you may not touch it: work as its owner, or name another folder (--results, --out)",
+    errno.EPERM: "you may not touch it: work as its owner, or name another folder (--results, --out)",
+    errno.EROFS: "name a folder that can be written to (--results, --out)",
+    errno.ENOSPC: "free some space (dlcp clean lists what can go), then repeat: finished runs are kept",
+    errno.EDQUOT: "free some space (dlcp clean lists what can go), then repeat: finished runs are kept",
+    errno.ENOTDIR: "a file is in the way: name another folder (--results, --out)",
+    errno.EEXIST: "a file is in the way: name another folder (--results, --out)",
+}
+"""What a person can mend in a file system, and how. Any other OSError is a fault of this program."""
 
 app = App(
     name="dlcp",
@@ -123,7 +135,7 @@ def run(
     from dlcp.runner.preflight import preflight
 
     found = outline(ready(find_experiment(experiment)), on, results, retry_suspect=retry_suspect)
-    preflight(found)
+    preflight(found, results)
     screen.print_problems(found.plan.ready.warnings, warning=True)
     screen.print_summary(found)
     with progress_on(screen.console()) as listener:
@@ -238,14 +250,23 @@ def _call(command: Callable[..., int | None], args: tuple[object, ...], options:
     try:
         return int(command(*args, **options) or ExitCode.FINE)
     except (Problem, Problems) as error:
-        from dlcp import screen
-
-        problems = error.problems if isinstance(error, Problems) else [error]
-        screen.print_problems(problems)
-        return max(problem.exit_code for problem in problems)
+        return _explain(error.problems if isinstance(error, Problems) else [error])
+    except OSError as error:
+        if error.errno not in _FILE_TROUBLE:
+            raise
+        what = (error.strerror or "cannot be written").lower()
+        return _explain([MachineCannot(str(error.filename or "writing"), what, _FILE_TROUBLE[error.errno])])
     except KeyboardInterrupt:
         print("interrupted: finished runs are kept; the same command goes on from there", file=sys.stderr)
         return ExitCode.INTERRUPTED
+
+
+def _explain(problems: list[Problem]) -> int:
+    """Print problems; returns the exit code that they make."""
+    from dlcp import screen
+
+    screen.print_problems(problems)
+    return max(problem.exit_code for problem in problems)
 
 
 def _report(results: Path, out: Path | None, *, only: frozenset[str] | None = None, json: bool = False) -> int:
@@ -254,7 +275,7 @@ def _report(results: Path, out: Path | None, *, only: frozenset[str] | None = No
     try:
         from dlcp.report import report as make_report
     except ModuleNotFoundError as error:
-        raise MachineCannot("dlcp report", f"needs {error.name}", "pip install 'dlcp[report]'") from error
+        raise MachineCannot("dlcp report", f"needs {error.name}", install_command("report")) from error
     summary = make_report(results, out, None if json else screen.console(), only=only)
     if json:
         screen.print_json(vars(summary) | {"outcomes": [vars(outcome) for outcome in summary.outcomes]})

@@ -1,10 +1,21 @@
-"""Where the parts of a checkout are: experiments, topologies, workloads."""
+"""Where the parts of a checkout are: experiments, topologies, workloads; and the commands that mend an installation."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXPERIMENTS = REPOSITORY / "testbed" / "experiments"
 TOPOLOGIES = REPOSITORY / "testbed" / "topologies"
 WORKLOADS = REPOSITORY / "workloads"
+
+
+def install_command(extra: str) -> str:
+    """The command that adds an optional part of this package to the Python that runs now."""
+    return f"{sys.executable} -m pip install --editable '{REPOSITORY}[{extra}]'"
+
+
+def sudo_command() -> str:
+    """How sudo finds this `dlcp`: its own path leaves virtual environments out."""
+    return f"sudo {Path(sys.executable).with_name('dlcp')}"

@@ -86,12 +86,23 @@ def print_doctor(groups: Sequence[Group]) -> None:
     for group in groups:
         out.print(f"[bold]{group.title}[/]" + ("" if group.needed else " (optional)"))
         for check in group.checks:
-            mark = "[green]ok     [/]" if check.ok else "[red]missing[/]" if group.needed else "[yellow]absent [/]"
-            out.print(f"  {mark} {check.name:<20} {escape(check.detail)}", soft_wrap=True)
+            out.print(
+                f"  {_mark(ok=check.ok, tried=check.tried, needed=group.needed)} {check.name:<20} {escape(check.detail)}",
+                soft_wrap=True,
+            )
             if check.remedy and not check.ok:
                 out.print(f"          mend it: [bold]{escape(check.remedy)}[/]", soft_wrap=True)
     count = len(gaps(list(groups)))
     out.print("nothing is missing" if not count else f"{count} missing")
+
+
+def _mark(*, ok: bool, tried: bool, needed: bool) -> str:
+    """A word of the same width whatever it says."""
+    if ok:
+        return "[green]ok     [/]"
+    if not tried:
+        return "[yellow]unknown[/]"
+    return "[red]missing[/]" if needed else "[yellow]absent [/]"
 
 
 def print_plan(outline: Outline) -> None:

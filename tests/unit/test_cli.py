@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -112,7 +113,8 @@ def test_without_root_a_run_ends_with_3_and_starts_nothing(tmp_path: Path) -> No
     command = [sys.executable, "-c", code, str(tmp_path / name)]
     done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 3, done.stderr
-    assert "root: effective user 65534\n    run the same command with sudo" in done.stderr
+    assert "root: effective user 65534\n    run it as root: sudo /" in done.stderr
+    assert "not tried" not in done.stderr, "what was not tried is not known to be missing"
 
 
 def test_check_of_every_experiment_in_the_repository(tmp_path: Path) -> None:
@@ -164,6 +166,68 @@ def test_doctor_names_a_remedy_for_each_gap(tmp_path: Path) -> None:
     assert all(check["remedy"] for check in checks if check["name"] == "Fashion-MNIST")
     text = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert f"mend it: {missing['Fashion-MNIST']['remedy']}" in text.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a file system of its own takes root; run as root")
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [("size=60k", "kB free at"), ("ro", "cannot be written to")],
+)
+def test_a_run_without_room_ends_with_3_and_starts_nothing(options: str, words: str, tmp_path: Path) -> None:
+    name = write(tmp_path)
+    (tmp_path / "results").mkdir()
+    script = (
+        f'mount -t tmpfs -o {options} none results && "$0" -m dlcp.cli run {name}; code=$?; ls -A results; exit $code'
+    )
+    command = ["unshare", "--mount", "sh", "-c", script, sys.executable]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (3, ""), done.stderr
+    assert words in done.stderr
+    assert "--results" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_file_in_the_way_of_results_ends_with_3(tmp_path: Path) -> None:
+    name = write(tmp_path)
+    (tmp_path / "taken").touch()
+    done = dlcp("run", name, "--results", "taken", cwd=tmp_path)
+    assert done.returncode == 3
+    assert "taken is a file" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [("ENOSPC", "free some space"), ("EROFS", "name a folder"), ("EACCES", "work as its owner")],
+)
+def test_a_file_system_that_refuses_in_the_middle_is_explained(trouble: str, words: str, tmp_path: Path) -> None:
+    code = (
+        "import errno, os, sys\nfrom dlcp import cli\n"
+        f"def fail(*_): raise OSError(errno.{trouble}, os.strerror(errno.{trouble}), 'results/x')\n"
+        "sys.exit(cli._call(fail, (), {}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stderr.startswith("results/x: ")
+    assert words in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="is refused for want of root before the program is missed; run as root")
+@pytest.mark.parametrize("command", [["run"], ["shell", "-c", "net"]])
+def test_a_missing_program_is_named_alone_and_nothing_starts(command: list[str], tmp_path: Path) -> None:
+    """A PATH with every program but mnexec."""
+    name = write(tmp_path)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for program in ("tc", "ip", "ethtool", "setpriv", "unshare", "mount"):
+        (programs / program).symlink_to(shutil.which(program) or "")
+    arguments = [sys.executable, "-m", "dlcp.cli", command[0], name, *command[1:]]
+    environment = os.environ | {"PATH": str(programs)}
+    done = subprocess.run(
+        arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 3
+    assert done.stderr == "mnexec: not on the PATH\n    apt-get install --no-install-recommends mininet\n"
+    assert not (tmp_path / "results").exists()
 
 
 def test_clean_of_nothing(tmp_path: Path) -> None:

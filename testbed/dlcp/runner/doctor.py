@@ -6,9 +6,12 @@ import importlib
 import importlib.util
 import os
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlcp.model.units import show_size
+from dlcp.paths import REPOSITORY, install_command
 from dlcp.substrates.probe import Check, probe
 
 DATA_FOLDER = Path("/usr/share/datasets/fashion-mnist")
@@ -37,7 +40,7 @@ def examine(results: Path) -> list[Group]:
     reports = tuple(_module(name, "report") for name in ("pandas", "seaborn", "matplotlib", "scipy", "jinja2"))
     notebooks = tuple(_module(name, "notebooks") for name in ("nbconvert", "ipykernel"))
     return [
-        Group("machine", (_cores(), _memory(), _disk(results))),
+        Group("machine", (_cores(), _memory(), room(results, MIN_DISK_BYTES))),
         emulation(),
         native_core(),
         training_jobs(),
@@ -62,8 +65,8 @@ def training_jobs() -> Group:
 
 
 def gaps(groups: list[Group]) -> list[Check]:
-    """What is missing of what is needed."""
-    return [check for group in groups if group.needed for check in group.checks if not check.ok]
+    """What is missing of what is needed, as far as it could be tried."""
+    return [check for group in groups if group.needed for check in group.checks if check.tried and not check.ok]
 
 
 def _cores() -> Check:
@@ -79,11 +82,16 @@ def _memory() -> Check:
     return Check("memory", enough, shown, _unless(enough, "give this machine or container more memory"))
 
 
-def _disk(results: Path) -> Check:
-    folder = next(path for path in (results.absolute(), *results.absolute().parents) if path.is_dir())
-    free_bytes = shutil.disk_usage(folder).free
-    enough = free_bytes >= MIN_DISK_BYTES
-    shown = f"{free_bytes / 1e9:.1f} GB free at {folder} (at least {MIN_DISK_BYTES / 1e9:g})"
+def room(results: Path, needed_bytes: int) -> Check:
+    """Whether results can be written where they are wanted, and that many bytes fit. Changes nothing."""
+    place = next(path for path in (results.absolute(), *results.absolute().parents) if path.exists())
+    if not place.is_dir():
+        return Check("disk", False, f"{place} is a file", "name a folder: --results")
+    if not os.access(place, os.W_OK | os.X_OK):
+        return Check("disk", False, f"{place} cannot be written to", "name another folder: --results")
+    free_bytes = shutil.disk_usage(place).free
+    enough = free_bytes >= needed_bytes
+    shown = f"{show_size(free_bytes)} free at {place} (at least {show_size(needed_bytes)})"
     return Check(
         "disk", enough, shown, _unless(enough, "dlcp clean --results --yes, or name another folder: --results")
     )
@@ -94,13 +102,13 @@ def _native() -> Check:
     try:
         importlib.import_module(name)
     except ImportError as error:
-        return Check("C core", False, str(error), "pip install --editable .")
+        return Check("C core", False, str(error), f"{sys.executable} -m pip install --editable {REPOSITORY}")
     return Check("C core", True, "compiled")
 
 
 def _module(name: str, extra: str) -> Check:
     if importlib.util.find_spec(name) is None:
-        return Check(name, False, "not in this Python", f"pip install 'dlcp[{extra}]'")
+        return Check(name, False, "not in this Python", install_command(extra))
     return Check(name, True, "installed")
 
 

@@ -1,20 +1,36 @@
-"""The tools of a run are tried before the first one starts."""
+"""What a run needs is tried before the first one starts."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from dlcp.errors import MachineCannot, Problems
 from dlcp.model.workload import Training
 from dlcp.runner import doctor
 from dlcp.runner.outline import Outline
 
+RUN_BYTES = 5 * 10**6
+"""Room that is asked for each run to make; one of the quickstart takes about 1 MB."""
 
-def preflight(outline: Outline) -> None:
+
+def preflight(outline: Outline, results: Path) -> None:
     """Raise Problems with every gap that would make the runs of a plan fail. Nothing to run, nothing to try."""
-    if not outline.todo or outline.plan.substrate != "emulate":
+    if not outline.todo:
         return
-    groups = [doctor.emulation(), doctor.native_core()]
+    groups = [doctor.Group("results", (doctor.room(results, len(outline.todo) * RUN_BYTES),))]
+    if outline.plan.substrate == "emulate":
+        groups += [doctor.emulation(), doctor.native_core()]
     if any(isinstance(cell.run.workload, Training) for cell in outline.todo):
         groups.append(doctor.training_jobs())
+    _refuse(groups)
+
+
+def preflight_emulation() -> None:
+    """Raise Problems with all that this machine lacks for an emulated fabric without jobs."""
+    _refuse([doctor.emulation()])
+
+
+def _refuse(groups: list[doctor.Group]) -> None:
     missing = [MachineCannot(gap.name, gap.detail, gap.remedy) for gap in doctor.gaps(groups)]
     if missing:
         raise Problems(list(missing))

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from dlcp.errors import MachineCannot, Problem
 from dlcp.model.explain import did_you_mean
+from dlcp.paths import install_command
 from dlcp.runner.check import Ready
+from dlcp.runner.preflight import preflight_emulation
 
 
 def open_shell(ready: Ready, label: str | None, command: str | None) -> int:
     """Bring the fabric up as a scheme sets it, and hand over; returns the exit status of the command or prompt.
 
-    label: of the scheme; None = the experiment's first. Problem when there is no such label.
+    label: of the scheme; None = the experiment's first. Problem when there is no such label, Problems with all that
+    this machine lacks.
     """
     experiment = ready.experiment
     label = experiment.schemes[0].label if label is None else label
     if label not in ready.schemes:
         raise Problem("--scheme", f"no scheme is labelled {label!r}", did_you_mean(label, ready.schemes))
+    preflight_emulation()
     try:
         from dlcp.substrates.shell import shell
     except ModuleNotFoundError as error:
-        raise MachineCannot("dlcp shell", f"needs {error.name}", "pip install 'dlcp[emulate]'") from error
+        raise MachineCannot("dlcp shell", f"needs {error.name}", install_command("emulate")) from error
     scheme = ready.schemes[label]
     return shell(
         experiment.topology.graph,

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dlcp.errors import ExitCode, MachineCannot, Problem
+from dlcp.paths import sudo_command
 
 RUNTIME = Path("/run/dlcp")
 """An empty directory outside; inside, a tmpfs of its own."""
@@ -89,7 +90,8 @@ def run_private(entry: str, arguments: Sequence[str] = (), **options: Any) -> in
 @functools.cache
 def _check() -> None:
     if os.geteuid() != 0:
-        raise MachineCannot("emulation", "needs root: it makes network namespaces and loads eBPF programs", "use sudo")
+        what = "needs root: it makes network namespaces and loads eBPF programs"
+        raise MachineCannot("emulation", what, f"run it as root: {sudo_command()} …")
     for program, package in (("setpriv", "util-linux"), ("unshare", "util-linux"), ("mount", "mount")):
         if shutil.which(program) is None:
             raise MachineCannot(program, "is not installed", f"run: apt-get install {package}")

@@ -16,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from dlcp.errors import MachineCannot, Problem
+from dlcp.paths import install_command, sudo_command
 from dlcp.substrates.private import BPF_PINS, start_private
 
 _PROBE_LIMIT_S = 20
@@ -24,12 +25,16 @@ _DEVICE = "probe0"
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that an emulation needs. detail: what was found; remedy: one command that mends it, "" when ok."""
+    """One thing that a run needs. detail: what was found; remedy: one command that mends it, "" when ok.
+
+    tried: False when something else must be mended before this can be known.
+    """
 
     name: str
     ok: bool
     detail: str
     remedy: str = ""
+    tried: bool = True
 
 
 _PROGRAMS = {
@@ -49,7 +54,7 @@ def probe() -> list[Check]:
     checks = [_root(), *(_program(name, remedy) for name, remedy in _PROGRAMS.items()), _libbpf(), _mininet()]
     if all(check.ok for check in checks):
         return [*checks, *_features()]
-    return [*checks, *(Check(name, False, "not tried: mend the above first") for name in _FEATURES)]
+    return [*checks, *(Check(name, False, "not tried: mend the above first", tried=False) for name in _FEATURES)]
 
 
 def machine_facts() -> dict[str, Any]:
@@ -74,7 +79,7 @@ def main(arguments: list[str]) -> int:
 def _root() -> Check:
     if os.geteuid() == 0:
         return Check("root", True, "effective user 0")
-    return Check("root", False, f"effective user {os.geteuid()}", "run the same command with sudo")
+    return Check("root", False, f"effective user {os.geteuid()}", f"run it as root: {sudo_command()} …")
 
 
 def _program(name: str, remedy: str) -> Check:
@@ -92,7 +97,7 @@ def _libbpf() -> Check:
 
 def _mininet() -> Check:
     if importlib.util.find_spec("mininet") is None:
-        return Check("Mininet", False, "not in this Python", "pip install 'dlcp[emulate]'")
+        return Check("Mininet", False, "not in this Python", install_command("emulate"))
     return Check("Mininet", True, str(_installed("mininet")))
 
 
