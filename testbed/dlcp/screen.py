@@ -86,10 +86,8 @@ def print_doctor(groups: Sequence[Group]) -> None:
     for group in groups:
         out.print(f"[bold]{group.title}[/]" + ("" if group.needed else " (optional)"))
         for check in group.checks:
-            out.print(
-                f"  {_mark(ok=check.ok, tried=check.tried, needed=group.needed)} {check.name:<20} {escape(check.detail)}",
-                soft_wrap=True,
-            )
+            mark = _mark(ok=check.ok, tried=check.tried, needed=group.needed)
+            out.print(f"  {mark} {check.name:<20} {escape(check.detail)}", soft_wrap=True)
             if check.remedy and not check.ok:
                 out.print(f"          mend it: [bold]{escape(check.remedy)}[/]", soft_wrap=True)
     count = len(gaps(list(groups)))

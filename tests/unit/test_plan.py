@@ -119,12 +119,12 @@ def test_a_load_that_does_not_fit_is_refused_with_the_rate_that_does(tmp_path: P
     assert caught.value.exit_code == ExitCode.MACHINE_CANNOT
     carried_bps = load_of(heavy, "one", 2).carried_rate_bps
     assert 100e6 < carried_bps < 2e9
-    lighter = topology | {"rate": carried_bps * 0.999}
-    scaling = {"lab_rate": carried_bps * 0.999}
+    lighter = topology | {"rate": f"{carried_bps * 0.999} bit/s"}
+    scaling = {"lab_rate": lighter["rate"]}
     assert admit(small(tmp_path, topology=lighter, scaling=scaling).experiment, cores=2)
-    over = topology | {"rate": carried_bps * 1.001}
+    over = topology | {"rate": f"{carried_bps * 1.001} bit/s"}
     with pytest.raises(MachineCannot):
-        admit(small(tmp_path, topology=over, scaling={"lab_rate": carried_bps * 1.001}).experiment, cores=2)
+        admit(small(tmp_path, topology=over, scaling={"lab_rate": over["rate"]}).experiment, cores=2)
 
 
 def test_background_alone_can_be_too_much(tmp_path: Path) -> None:

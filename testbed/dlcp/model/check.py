@@ -219,7 +219,8 @@ def _check_name_and_repeats(notes: Notes, parts: Parts) -> None:
         what = f"`name` is {parts.name!r} but the file is called {notes.document.path.name}"
         notes.warn(("name",), what, "results go to results/NAME: two experiments of one name share them")
     if parts.repeats is not None and parts.repeats < MIN_REPEATS:
-        what = f"{parts.repeats} repeats are too few for an interval worth the name"
+        are = "repeat is" if parts.repeats == 1 else "repeats are"
+        what = f"{parts.repeats} {are} too few for an interval worth the name"
         if parts.repeats < 2 and parts.expect:
             notes.wrong(("repeats",), "one repeat has no interval, so no expectation can be judged", "at least 5")
         else:

@@ -13,13 +13,13 @@ from pydantic_core import ErrorDetails
 
 from dlcp.errors import Problem
 from dlcp.model.document import Document, Loc
-from dlcp.model.units import QuantityError
+from dlcp.model.units import WRITTEN, QuantityError
 
 
 def validate(document: Document, kind: Any, loc: Loc = ()) -> tuple[Any, list[Problem]]:
     """The part of a document at `loc` as an instance of `kind`, or None and every problem in it."""
     try:
-        return TypeAdapter(kind).validate_python(document.get(loc)), []
+        return TypeAdapter(kind).validate_python(document.get(loc), context=WRITTEN), []
     except ValidationError as error:
         return None, explain(document, error, kind, loc)
 

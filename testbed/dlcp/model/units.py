@@ -1,6 +1,7 @@
 """Quantities as people write them ("100 Mbit/s", "40 kB", "5 ms", "10 %") and as the code counts them.
 
-Inside, a quantity is a plain number whose name carries its unit: `rate_bps`, `size_bytes`, `delay_s`.
+Inside, a quantity is a plain number whose name carries its unit: `rate_bps`, `size_bytes`, `delay_s`. In a file that a
+person wrote (validation context WRITTEN) a plain number is no quantity: nobody could tell which unit was meant.
 """
 
 from __future__ import annotations
@@ -8,9 +9,13 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from typing import Annotated, TypeGuard
+from collections.abc import Callable
+from typing import Annotated, Any, TypeGuard
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, ValidationInfo
+
+WRITTEN = {"written": True}
+"""Context of validating what a person wrote."""
 
 _NUMBER = re.compile(r"\s*([+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ%/]*)\s*")
 
@@ -95,9 +100,20 @@ def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-Rate = Annotated[float, BeforeValidator(parse_rate_bps)]
-Size = Annotated[int, BeforeValidator(parse_size_bytes)]
-Duration = Annotated[float, BeforeValidator(parse_duration_s)]
+def _with_unit(parse: Callable[[object], float]) -> Callable[[Any, ValidationInfo], float]:
+    """`parse`, but a plain number other than 0 is read as text, and so lacks its unit, in what a person wrote."""
+
+    def read(value: Any, info: ValidationInfo) -> float:
+        written = info.context is not None and info.context.get("written", False)
+        return parse(str(value) if written and value != 0 and _is_number(value) else value)
+
+    read.__name__ = parse.__name__  # not functools.wraps: pydantic would take the wrapped signature for this one
+    return read
+
+
+Rate = Annotated[float, BeforeValidator(_with_unit(parse_rate_bps))]
+Size = Annotated[int, BeforeValidator(_with_unit(parse_size_bytes))]
+Duration = Annotated[float, BeforeValidator(_with_unit(parse_duration_s))]
 Fraction = Annotated[float, BeforeValidator(parse_fraction)]
 
 

@@ -67,8 +67,8 @@ def admit(experiment: Experiment, cores: int) -> list[Load]:
     if heaviest.fits:
         return loads
     what = (
-        f"job {heaviest.job!r} offers up to {heaviest.packets_per_s / 1e3:.3g} thousand packets a second, which take "
-        f"{heaviest.cpu:.2g} cores; {cores} cores carry {heaviest.usable:g} cores of packets honestly"
+        f"job {heaviest.job!r} offers up to {heaviest.packets_per_s / 1e3:,.0f} thousand packets a second, which take "
+        f"{heaviest.cpu:.2g} cores; of {cores} cores packets may take {heaviest.usable:g}"
     )
     carried = heaviest.carried_rate_bps
     hint = "the background alone is too much: longer intervals or smaller bursts"

@@ -14,6 +14,7 @@ from dlcp.model.experiment import Experiment, SchemeChoice
 from dlcp.model.explain import did_you_mean, explain
 from dlcp.model.load import in_order, load_experiment
 from dlcp.model.parts import Parts
+from dlcp.model.units import WRITTEN
 from dlcp.model.workload import Workload
 from dlcp.paths import WORKLOADS
 from dlcp.schemes.base import Scheme
@@ -75,7 +76,7 @@ def _build_schemes(document: Document, parts: Parts) -> tuple[dict[str, Scheme],
             problems.append(Problem(document.where((*here, "scheme")), f"no scheme is called {choice.scheme!r}", hint))
             continue
         try:
-            scheme = kind.model_validate(choice.knobs)
+            scheme = kind.model_validate(choice.knobs, context=WRITTEN)
         except ValidationError as error:
             problems += explain(document, error, kind, (*here, "knobs"))
             continue
