@@ -70,14 +70,10 @@ void datagrams_close(struct datagrams *datagrams)
 	datagrams->socket = -1;
 }
 
-bool datagrams_add_peer(struct datagrams *datagrams, uint16_t rank, const char *address, uint16_t port)
+bool datagrams_peer_address(const char *address, uint16_t port, struct sockaddr_in *peer)
 {
-	struct sockaddr_in peer = { .sin_family = AF_INET, .sin_port = htons(port) };
-
-	if (inet_pton(AF_INET, address, &peer.sin_addr) != 1)
-		return false;
-	datagrams->peers[rank] = peer;
-	return true;
+	*peer = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons(port) };
+	return inet_pton(AF_INET, address, &peer->sin_addr) == 1;
 }
 
 int datagrams_receive(struct datagrams *datagrams)
@@ -223,13 +219,26 @@ static bool refuses_segmentation(int error)
 	return error == EIO || error == EINVAL || error == EOPNOTSUPP || error == ENOPROTOOPT;
 }
 
-enum datagrams_sent datagrams_send(struct datagrams *datagrams, struct dlcp_engine_statistics *statistics)
+void datagrams_abandon(struct datagrams *datagrams, struct dlcp_engine_statistics *statistics)
+{
+	statistics->abandoned += datagrams->burst.packets - datagrams->next;
+	datagrams->pending = false;
+}
+
+bool datagrams_holds_data(const struct datagrams *datagrams)
+{
+	return datagrams->pending && datagrams->burst.payload_bytes[datagrams->next];
+}
+
+enum datagrams_sent datagrams_send(struct datagrams *datagrams, uint64_t now_ns,
+				   struct dlcp_engine_statistics *statistics)
 {
 	const struct dlcp_burst *burst = &datagrams->burst;
 
 	if (!datagrams->pending) {
 		datagrams->pending = true;
 		datagrams->next = 0;
+		datagrams->pending_since_ns = now_ns;
 		statistics->bursts++;
 	}
 	while (datagrams->next < burst->packets) {

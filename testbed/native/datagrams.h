@@ -1,4 +1,4 @@
-/* The engine's UDP socket: batches in, GSO bursts out. Used by the engine's thread only, but for datagrams_add_peer. */
+/* The engine's UDP socket: batches in, GSO bursts out. Used by the engine's thread only; `peers` under its lock. */
 #ifndef DLCP_DATAGRAMS_H
 #define DLCP_DATAGRAMS_H
 
@@ -22,6 +22,7 @@ struct datagrams {
 	struct dlcp_burst burst; /* pending: what the socket has not taken yet, from packet `next` on */
 	bool pending;
 	uint32_t next;
+	uint64_t pending_since_ns;
 	struct sockaddr_in from[DATAGRAMS_BATCH];
 	uint8_t bytes[DATAGRAMS_BATCH][DATAGRAM_ROOM];
 	_Alignas(16) uint8_t ancillary[DATAGRAMS_BATCH][ANCILLARY_ROOM];
@@ -38,8 +39,8 @@ bool datagrams_open(struct datagrams *datagrams, const struct dlcp_engine_config
 		    struct dlcp_engine_statistics *statistics, char *error, size_t error_bytes);
 void datagrams_close(struct datagrams *datagrams);
 
-/* False if the address is not an IPv4 address. */
-bool datagrams_add_peer(struct datagrams *datagrams, uint16_t rank, const char *address, uint16_t port);
+/* What belongs into datagrams->peers; false if the address is not an IPv4 address. */
+bool datagrams_peer_address(const char *address, uint16_t port, struct sockaddr_in *peer);
 
 /* Read what is there, up to DATAGRAMS_BATCH; returns the number. Does not wait. */
 int datagrams_receive(struct datagrams *datagrams);
@@ -48,7 +49,14 @@ int datagrams_receive(struct datagrams *datagrams);
 void datagrams_input(struct datagrams *datagrams, struct dlcp_protocol *protocol, int count, uint64_t now_ns,
 		     struct dlcp_engine_statistics *statistics);
 
+/* Forget what is pending: to the protocol a loss like any other. */
+void datagrams_abandon(struct datagrams *datagrams, struct dlcp_engine_statistics *statistics);
+
+/* True if what is pending reads the data of a message. */
+bool datagrams_holds_data(const struct datagrams *datagrams);
+
 /* Send the burst, or what is pending of it. Not DATAGRAMS_SENT: the rest stays pending. */
-enum datagrams_sent datagrams_send(struct datagrams *datagrams, struct dlcp_engine_statistics *statistics);
+enum datagrams_sent datagrams_send(struct datagrams *datagrams, uint64_t now_ns,
+				   struct dlcp_engine_statistics *statistics);
 
 #endif

@@ -21,6 +21,7 @@
 #define SECOND UINT64_C(1000000000)
 #define DEFAULT_LINGER_NS UINT64_C(100000000)
 #define RETRY_NS UINT64_C(200000) /* after ENOBUFS */
+#define STUCK_NS UINT64_C(100000000) /* a socket that takes nothing for so long must not hold the timers up */
 enum { LONGEST_LINGER = 10, BURSTS_AT_ONCE = 64 };
 
 struct dlcp_engine {
@@ -77,14 +78,16 @@ static uint64_t transmit(struct dlcp_engine *engine)
 
 	for (int i = 0; i < BURSTS_AT_ONCE; i++) {
 		enum datagrams_sent sent;
+		uint64_t now = now_ns();
 
-		if (!datagrams->pending &&
-		    !dlcp_protocol_poll_transmit(engine->protocol, now_ns(), &datagrams->burst))
+		if (datagrams->pending && now - datagrams->pending_since_ns >= STUCK_NS)
+			datagrams_abandon(datagrams, &engine->statistics);
+		if (!datagrams->pending && !dlcp_protocol_poll_transmit(engine->protocol, now, &datagrams->burst))
 			return dlcp_protocol_next_timer(engine->protocol, now_ns());
-		sent = datagrams_send(datagrams, &engine->statistics);
+		sent = datagrams_send(datagrams, now, &engine->statistics);
 		watch_room(engine, sent == DATAGRAMS_BLOCKED);
 		if (sent == DATAGRAMS_BLOCKED)
-			return NEVER;
+			return datagrams->pending_since_ns + STUCK_NS;
 		if (sent == DATAGRAMS_NO_BUFFER)
 			return now_ns() + RETRY_NS;
 	}
@@ -166,12 +169,25 @@ static int become_realtime(void)
 	return pthread_setschedparam(pthread_self(), SCHED_RR, &lowest);
 }
 
+/* Give what was read to the protocol. A message that ends hands its data back to the caller: what the socket has not taken
+ * of it must not be read any more. */
+static void input(struct dlcp_engine *engine, int received)
+{
+	uint32_t sending = dlcp_protocol_sending(engine->protocol);
+
+	datagrams_input(&engine->datagrams, engine->protocol, received, now_ns(), &engine->statistics);
+	if (dlcp_protocol_sending(engine->protocol) < sending && datagrams_holds_data(&engine->datagrams))
+		datagrams_abandon(&engine->datagrams, &engine->statistics);
+}
+
 static void *run(void *argument)
 {
 	struct dlcp_engine *engine = argument;
 	struct farewell farewell = { 0 };
 
+	pthread_mutex_lock(&engine->lock);
 	engine->statistics.realtime_errno = become_realtime();
+	pthread_mutex_unlock(&engine->lock);
 	prctl(PR_SET_NAME, "dlcp-engine");
 	prctl(PR_SET_TIMERSLACK, 1); /* the default adds 50 us and more to every pacing timer */
 	for (;;) {
@@ -180,7 +196,7 @@ static void *run(void *argument)
 
 		pthread_mutex_lock(&engine->lock);
 		engine->statistics.receive_calls++;
-		datagrams_input(&engine->datagrams, engine->protocol, received, now_ns(), &engine->statistics);
+		input(engine, received);
 		at = transmit(engine);
 		if (dlcp_protocol_has_completion(engine->protocol) || dlcp_protocol_gone(engine->protocol) >= 0)
 			pthread_cond_broadcast(&engine->completed);
@@ -275,11 +291,14 @@ static int told(struct dlcp_engine *engine, int code)
 
 int dlcp_engine_add_peer(struct dlcp_engine *engine, uint16_t rank, const char *address, uint16_t port)
 {
+	struct sockaddr_in peer;
 	int code;
 
 	pthread_mutex_lock(&engine->lock);
-	if (rank < DLCP_MAX_RANKS && datagrams_add_peer(&engine->datagrams, rank, address, port)) {
+	if (datagrams_peer_address(address, port, &peer)) {
 		code = told(engine, dlcp_protocol_add_peer(engine->protocol, rank, now_ns()));
+		if (code == DLCP_OK)
+			engine->datagrams.peers[rank] = peer;
 	} else {
 		snprintf(engine->error, sizeof engine->error, "rank %u: \"%s\" is not an IPv4 address", rank, address);
 		code = DLCP_ERROR_ARGUMENT;

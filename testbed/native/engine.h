@@ -25,6 +25,7 @@ struct dlcp_engine_statistics {
 	uint64_t bursts, segmented_bursts;
 	int32_t segmentation_errno;    /* why UDP_SEGMENT is not used; 0 = it is */
 	uint64_t blocked, no_buffer, send_errors;
+	uint64_t abandoned;            /* packets that the socket did not take in time, or before their message ended */
 	int32_t last_send_errno;
 	uint64_t strange_address, truncated, receive_errors;
 	uint64_t receive_calls, wakeups;

@@ -88,6 +88,7 @@ void dlcp_check_silence(struct dlcp_protocol *protocol, struct peer *peer, uint6
 	describe_peer(peer, debt, sizeof debt);
 	dlcp_fail(protocol, DLCP_ERROR_PEER_GONE, "rank %u is gone: silent for %.1f s while it owes: %s", peer->rank,
 		  (double)(now_ns - silent_since(peer)) / 1e9, debt);
+	memcpy(protocol->gone_error, protocol->error, sizeof protocol->gone_error);
 }
 
 void dlcp_protocol_describe(struct dlcp_protocol *protocol, uint64_t now_ns, char *text, size_t text_bytes)

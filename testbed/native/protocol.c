@@ -8,6 +8,8 @@
 
 #include "protocol_internal.h"
 
+#define FASTEST_LINK_BPS 1e12 /* a full packet takes 12 of the nanoseconds that clocks count */
+
 int dlcp_fail(struct dlcp_protocol *protocol, int code, const char *format, ...)
 {
 	va_list arguments;
@@ -39,9 +41,10 @@ struct dlcp_protocol *dlcp_protocol_new(const struct dlcp_config *config, char *
 {
 	struct dlcp_protocol *protocol;
 
-	if (!(config->link_bps > 0) || config->rank >= DLCP_MAX_RANKS || config->selective_drop > DLCP_DROP_ECT) {
-		snprintf(error, error_bytes, "rank %u, link %.0f bit/s, selective drop %u: out of range", config->rank,
-			 config->link_bps, config->selective_drop);
+	if (!(config->link_bps > 0 && config->link_bps <= FASTEST_LINK_BPS) || config->rank >= DLCP_MAX_RANKS ||
+	    config->selective_drop > DLCP_DROP_ECT || !(config->fixed_window >= 0 && config->fixed_window <= RECORDS)) {
+		snprintf(error, error_bytes, "rank %u, link %.0f bit/s, selective drop %u, fixed window %.0f: out of range",
+			 config->rank, config->link_bps, config->selective_drop, config->fixed_window);
 		return NULL;
 	}
 	if (!memchr(config->congestion_control, 0, sizeof config->congestion_control) ||
@@ -336,6 +339,8 @@ uint64_t dlcp_protocol_next_timer(struct dlcp_protocol *protocol, uint64_t now_n
 
 int dlcp_protocol_gone(struct dlcp_protocol *protocol)
 {
+	if (protocol->gone_rank >= 0) /* other calls may have failed since */
+		memcpy(protocol->error, protocol->gone_error, sizeof protocol->error);
 	return protocol->gone_rank;
 }
 

@@ -184,6 +184,7 @@ struct dlcp_protocol {
 	double nic_ns;           /* when the link is free for the next packet */
 	uint32_t overflow;
 	int gone_rank;
+	char gone_error[DLCP_ERROR_BYTES]; /* what that rank owed */
 	uint32_t senders;        /* that this end heard data from of late */
 	float *scratch;          /* packet means, twice the largest tensor's packets */
 	uint32_t scratch_packets;

@@ -65,8 +65,10 @@ int dlcp_protocol_receive(struct dlcp_protocol *protocol, uint16_t rank, const s
 		return dlcp_fail(protocol, DLCP_ERROR_ARGUMENT,
 				 "receive from rank %u: unknown rank, leg, or tensor %u with %u elements", rank,
 				 key->tensor, elements);
-	if (peer->gone)
+	if (peer->gone) {
+		dlcp_protocol_gone(protocol); /* its sentence */
 		return DLCP_ERROR_PEER_GONE;
+	}
 	if (dlcp_incoming_find(protocol, rank, key) ||
 	    age(key) <= peer->finished[(uint32_t)key->tensor * DLCP_LEGS + key->leg])
 		return dlcp_fail(protocol, DLCP_ERROR_DUPLICATE,

@@ -169,8 +169,10 @@ int dlcp_protocol_send(struct dlcp_protocol *protocol, uint16_t rank, const stru
 		return dlcp_fail(protocol, DLCP_ERROR_ARGUMENT,
 				 "send to rank %u: unknown rank, leg, or tensor %u with %u elements", rank, key->tensor,
 				 elements);
-	if (peer->gone)
+	if (peer->gone) {
+		dlcp_protocol_gone(protocol); /* its sentence */
 		return DLCP_ERROR_PEER_GONE;
+	}
 	if (dlcp_outgoing_find(protocol, rank, key))
 		return dlcp_fail(protocol, DLCP_ERROR_DUPLICATE, "send to rank %u: tensor %u of iteration %u is under way",
 				 rank, key->tensor, key->iteration);

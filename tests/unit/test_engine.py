@@ -123,6 +123,30 @@ def test_a_peer_that_is_gone_ends_in_a_bounded_error_that_names_it() -> None:
         assert time.monotonic() - start < 2
 
 
+def test_who_is_gone_is_named_again_whatever_failed_since() -> None:
+    with endpoint(0, silence_s=0.2, first_contact_s=0.2) as a:
+        a.add_peer(1, LOOPBACK, 9)
+        a.declare(0, ELEMENTS, queue=3, droppable=True, must_arrive=False)
+        a.send(1, MessageKey(0, 0, Leg.PUSH), values(0))
+        with pytest.raises(TransportError, match="rank 1 is gone"):
+            a.wait(5)
+        with pytest.raises(TransportError, match="rank 9"):
+            a.send(9, MessageKey(0, 0, Leg.PUSH), values(0))
+        with pytest.raises(TransportError, match="rank 1 is gone"):
+            a.send(1, MessageKey(1, 0, Leg.PUSH), values(0))
+        with pytest.raises(TransportError, match="rank 9"):
+            a.receive(9, MessageKey(0, 0, Leg.PUSH), values(0))
+        with pytest.raises(TransportError, match="rank 1 is gone"):
+            a.wait(0)
+
+
+def test_a_peer_that_is_refused_changes_nothing(pair: tuple[DlcpEndpoint, DlcpEndpoint]) -> None:
+    with pytest.raises(TransportError, match="rank 1 cannot be added"):
+        pair[0].add_peer(1, LOOPBACK, 9)
+    sent, got, _, _ = move(*pair)
+    assert sent.tobytes() == got.tobytes()
+
+
 def test_a_wait_that_runs_out_is_empty_and_can_say_what_is_missing(pair: tuple[DlcpEndpoint, DlcpEndpoint]) -> None:
     pair[1].receive(0, MessageKey(3, 0, Leg.PUSH), np.empty(ELEMENTS, np.float32))
     assert pair[1].wait(0.05) == []
