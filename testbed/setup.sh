@@ -57,7 +57,7 @@ install_packages() {
         say "not root on a Debian or Ubuntu machine: ask root to run: apt-get install --no-install-recommends" $names
         return 0
     fi
-    apt-get update -qq
+    apt-get update -qq || say "apt-get update failed (no network?); going on with the package lists that are here"
     local name
     for name in $names; do  # one by one: a package that this release lacks must not hide the others
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$name" >/dev/null ||
@@ -67,7 +67,7 @@ install_packages() {
 
 fill_venv() {
     local python=$1 stamp=.venv/.installed had=none sources
-    sources=$({ "$python" -V; cat pyproject.toml setup.py testbed/dlcp/transport/*build*.py testbed/native/*.[ch]; } | sha256sum)
+    sources=$({ "$python" -V; pwd; cat pyproject.toml setup.py testbed/dlcp/transport/*build*.py testbed/native/*.[ch]; } | sha256sum)
     if [ -e "$stamp" ]; then
         had=$(head -n 1 "$stamp")
         [ "$had" = test ] && level=test  # what `test` installs serves `emulate` too
@@ -75,10 +75,12 @@ fill_venv() {
     fi
     local extras=emulate,train,report
     [ "$level" = test ] && extras=$extras,notebooks,dev
-    [ -x .venv/bin/python ] || "$python" -m venv .venv
+    # One that was interrupted while it was made, or whose Python has gone, is made anew.
+    .venv/bin/python -c 'import sys, pip; sys.exit(sys.prefix == sys.base_prefix)' 2>/dev/null || "$python" -m venv --clear .venv
     say "Python packages into .venv ($extras); the first time takes a minute or two"
-    .venv/bin/pip install --quiet --disable-pip-version-check --editable ".[$extras]"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[$extras]"
     printf '%s\n%s\n' "$level" "$sources" > "$stamp"
+    say "done; 'source .venv/bin/activate' puts dlcp on the PATH, 'dlcp doctor' says what this machine can do"
 }
 
 python=$(find_python)

@@ -59,21 +59,31 @@ def doctor(*, results: Results = RESULTS, json: Json = False) -> int:
 
 @app.command
 def show(
-    kind: Literal["schemes", "workloads", "switches", "topologies"], name: str | None = None, *, json: Json = False
+    kind: Literal["schemes", "workloads", "switches", "topologies"] | None = None,
+    name: str | None = None,
+    *,
+    json: Json = False,
 ) -> int:
     """List schemes, workloads, switches or topologies, or tell all about one.
 
     Parameters
     ----------
     kind
-        What to list.
+        What to list; all four, if not given.
     name
         One of them, to see all of it.
     """
     from dlcp import screen
-    from dlcp.runner.show import details, overview
+    from dlcp.runner.show import KINDS, details, overview
 
-    if name is None:
+    if kind is None:
+        every = {one: overview(one) for one in KINDS}
+        if json:
+            screen.print_json(every)
+        else:
+            for number, (one, rows) in enumerate(every.items()):
+                screen.print_rows(rows, title=("\n" if number else "") + one)
+    elif name is None:
         found = overview(kind)
         (screen.print_json if json else screen.print_rows)(found)
     else:

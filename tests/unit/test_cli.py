@@ -147,6 +147,15 @@ def test_show(kind: str, tmp_path: Path) -> None:
         assert json.loads(dlcp("show", kind, row["name"], "--json", cwd=tmp_path).stdout)["name"] == row["name"]
 
 
+def test_show_lists_everything_when_it_is_not_told_what(tmp_path: Path) -> None:
+    every = json.loads(dlcp("show", "--json", cwd=tmp_path).stdout)
+    assert list(every) == ["schemes", "workloads", "switches", "topologies"]
+    listed = dlcp("show", cwd=tmp_path).stdout
+    for kind, rows in every.items():
+        assert kind in listed
+        assert all(row["name"] in listed for row in rows)
+
+
 def test_show_tells_every_knob_its_default_and_meaning(tmp_path: Path) -> None:
     knobs = json.loads(dlcp("show", "schemes", "dlcp", "--json", cwd=tmp_path).stdout)["knobs"]
     assert {"loss_bound", "stop", "selective_drop"} <= {knob["knob"] for knob in knobs}

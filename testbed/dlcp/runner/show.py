@@ -17,6 +17,7 @@ from dlcp.model.workload import Profile, Workload
 from dlcp.runner.estimate import FLOAT_BYTES
 
 Kind = Literal["schemes", "workloads", "switches", "topologies"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 TOPOLOGIES: tuple[type[BaseModel], ...] = (LeafSpine, Star)
 
 Rows = list[dict[str, Any]]

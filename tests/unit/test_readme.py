@@ -1,0 +1,85 @@
+"""Every command that the README names does what it says: the cheap ones are run, the others must at least be parsed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from synthetic_results import make_results
+
+from dlcp.cli import app
+from dlcp.paths import REPOSITORY
+
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+TABLE = re.findall(r"^\| `(dlcp [^`]+)` \| (.+) \|$", README, flags=re.MULTILINE)
+COMMANDS = [
+    *(command for command, _ in TABLE),
+    *(command for _, text in TABLE for command in re.findall(r"`(dlcp [^`]+)`", text)),
+    *(f"dlcp shell quickstart {option}" for option in re.findall(r"`(-c [^`]+)`", README)),
+]
+EMULATES = ("run", "shell")
+"""Words after `dlcp` that take minutes or root: proven in tests/crash and tests/emulate."""
+MAKE_TARGETS = sorted(set(re.findall(r"(?:^ {4}|`)make ([a-z-]+)", README, flags=re.MULTILINE)))
+
+
+def test_the_table_names_every_command_and_no_other() -> None:
+    known = {name for name in app if not name.startswith("-")}
+    assert {shlex.split(command)[1] for command, _ in TABLE} == known
+    assert len(TABLE) == len(known)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_arguments_are_those_that_the_command_takes(command: str) -> None:
+    function, bound, _ = app.parse_args(shlex.split(command)[1:], print_error=False, exit_on_error=False)
+    assert function.__name__ == shlex.split(command)[1]
+    assert "experiment" not in bound.signature.parameters or bound.arguments["experiment"] == "quickstart"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working folder with made-up results in it."""
+    folder = tmp_path_factory.mktemp("readme")
+    experiment = make_results(folder / "results", iterations=12, tensors=8)
+    for number, run in enumerate(sorted(experiment.iterdir())):
+        named = run.rename(run.with_name(f"{number:012x}"))  # as the store names them
+        result = json.loads((named / "result.json").read_text())
+        (named / "result.json").write_text(json.dumps(result | {"run_id": named.name}))
+    return folder
+
+
+@pytest.mark.parametrize("command", [one for one in COMMANDS if shlex.split(one)[1] not in EMULATES])
+def test_it_runs(command: str, folder: Path) -> None:
+    arguments = [sys.executable, "-m", "dlcp.cli", *shlex.split(command)[1:]]
+    done = subprocess.run(arguments, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    allowed = {0, 3} if command == "dlcp doctor" else {0}  # 3: something is missing here, which is what it is to say
+    assert done.returncode in allowed, done.stderr
+    assert done.stdout
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("target", [*MAKE_TARGETS, "setup", "lint", "notebooks", "clean"])
+def test_make_knows_the_target(target: str) -> None:
+    done = subprocess.run(["make", "--dry-run", target], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_lists_what_a_person_may_type() -> None:
+    done = subprocess.run(["make", "help"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    listed = re.findall(r"^  make ([a-z-]+)", done.stdout, flags=re.MULTILINE)
+    assert {"help", "setup", "emulate", "test", "lint", "notebooks", "clean", *MAKE_TARGETS} <= set(listed)
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"\]\(((?!https?:)[^)#]+)\)", README))))
+def test_what_is_linked_is_there(path: str) -> None:
+    assert (REPOSITORY / path).exists()
+
+
+def test_folders_of_the_table_are_there() -> None:
+    folders = re.findall(r"^\| `([^`]+/)` \|", README, flags=re.MULTILINE)
+    assert len(folders) >= 5
+    assert [folder for folder in folders if not (REPOSITORY / folder).is_dir()] == []
