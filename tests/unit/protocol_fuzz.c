@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "codepoint.h"
 #include "protocol.h"
 
 enum { RANKS = 3, TENSORS = 4, FLYING = 4096, LONGEST = 2048 };
@@ -29,6 +30,8 @@ struct round {
 	uint32_t count;
 	uint64_t now_ns;
 	bool forged;
+	uint32_t starved;  /* queues below this one pass only now and then */
+	uint64_t period_ns;
 	float *sent[RANKS][TENSORS], *got[RANKS][RANKS][TENSORS];
 };
 
@@ -42,7 +45,7 @@ static uint32_t dice(uint32_t below)
 	return (uint32_t)(state >> 16) % below;
 }
 
-static void launch(struct round *round, uint16_t to, const uint8_t *bytes, size_t size)
+static void launch(struct round *round, uint16_t to, uint8_t tos, const uint8_t *bytes, size_t size)
 {
 	struct flying *one;
 
@@ -50,6 +53,8 @@ static void launch(struct round *round, uint16_t to, const uint8_t *bytes, size_
 		return; /* a loss */
 	one = &round->flying[round->count++];
 	*one = (struct flying){ round->now_ns + 1000 * (100 + dice(dice(4) ? 400 : 20000)), size, to, malloc(size) };
+	if (dlcp_dscp_queue(tos >> 2) < round->starved)
+		one->at_ns += round->period_ns - one->at_ns % round->period_ns;
 	memcpy(one->bytes, bytes, size);
 }
 
@@ -60,8 +65,11 @@ static void mutate(uint8_t *bytes, size_t *size)
 	case 1: *size += dice((uint32_t)(LONGEST - *size)); break;
 	case 2: bytes[0] = (uint8_t)(DLCP_WIRE_VERSION << 4 | dice(16)); break;
 	default:
-		for (uint32_t i = 0; i <= dice(4); i++)
-			bytes[8 + dice(24)] = (uint8_t)dice(256);
+		for (uint32_t i = 0; i <= dice(4); i++) { /* any field of any type, the first bytes of bitmap or data */
+			uint32_t at = 8 + dice(48);
+
+			bytes[at] = dice(2) ? (uint8_t)dice(256) : (uint8_t)(bytes[at] + dice(3) - 1);
+		}
 	}
 }
 
@@ -84,10 +92,10 @@ static void drain(struct round *round, uint16_t rank)
 
 				memcpy(copy, bytes, sizeof copy);
 				mutate(copy, &other);
-				launch(round, burst.peer, copy, other);
+				launch(round, burst.peer, burst.tos, copy, other);
 			}
 			for (uint32_t copies = dice(10) ? dice(5) != 0 : 2; copies; copies--)
-				launch(round, burst.peer, bytes, size);
+				launch(round, burst.peer, burst.tos, bytes, size);
 		}
 	while (dlcp_protocol_poll_completion(round->ranks[rank], &completion))
 		;
@@ -95,14 +103,19 @@ static void drain(struct round *round, uint16_t rank)
 
 static void begin(struct round *round)
 {
+	uint32_t apart = 1 + dice(6);
+
+	round->starved = dice(2) ? dice(7) : 0;
+	round->period_ns = (1 + dice(60)) * MILLISECOND;
 	for (uint16_t rank = 0; rank < RANKS; rank++) {
-		struct dlcp_config config = { .cookie = 1, .rank = rank, .link_bps = 1e8, .selective_drop = (uint8_t)dice(3) };
+		struct dlcp_config config = { .cookie = 1, .rank = rank, .link_bps = 1e8, .selective_drop = (uint8_t)dice(3),
+					      .eager_stop = (uint8_t)dice(2) };
 		char error[DLCP_ERROR_BYTES];
 
 		strcpy(config.congestion_control, dice(4) ? "timely" : "fixed");
 		round->ranks[rank] = dlcp_protocol_new(&config, error, sizeof error);
 		for (uint16_t tensor = 0; tensor < TENSORS; tensor++) {
-			struct dlcp_tensor shape = { .elements = sizes[tensor], .queue = (uint8_t)(tensor % 7),
+			struct dlcp_tensor shape = { .elements = sizes[tensor], .queue = (uint8_t)(tensor * apart % 7),
 						     .bound_ppm = { tensor % 2 ? 200000 : 0, 0 }, .droppable = 1 };
 
 			dlcp_protocol_declare(round->ranks[rank], tensor, &shape);

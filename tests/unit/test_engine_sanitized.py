@@ -27,6 +27,6 @@ def test_a_blocked_socket_harms_neither_memory_nor_liveness(tmp_path: Path, sani
         check=True,
     )  # fmt: skip
     # ThreadSanitizer wants its memory where address space randomisation does not put it
-    command = ["setarch", "--addr-no-randomize", program]
+    command = ["setarch", "--addr-no-randomize", str(program)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

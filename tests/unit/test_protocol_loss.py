@@ -12,8 +12,9 @@ from virtual_time import MS, PACKET_ELEMENTS, US, Floats, Key, Node, Packet, Wor
 
 from dlcp.transport._native import lib
 
-LIMIT_NS = 30_000 * MS
-"""By then everything is over: thousands of round trips, yet only hundreds of the longest timer (250 ms)."""
+STARVED_QUEUE = 3
+LIMIT_NS = 600_000 * MS
+"""By then everything is over. The longest, 170 s: 900 packets of a starved queue that loses 40 %, at the slowest pace."""
 
 
 @dataclass(frozen=True)
@@ -25,15 +26,25 @@ class Adversary:
     control_loss: float
     duplication: float
     jitter_us: int
+    starved_ms: int
+    """Queues up to STARVED_QUEUE pass only once in so long, as behind a busy strict priority; 0: always."""
+    fates: list[int]
+    """Of the first DATA packets, one by one: how often each arrives."""
 
     def network(self) -> object:
         numbers = random.Random(self.seed)
+        fates = iter(self.fates)
 
         def network(world: World, packet: Packet) -> None:
             loss = self.data_loss if packet.type == lib.DLCP_DATA else self.control_loss
             copies = (numbers.random() >= loss) + (numbers.random() < self.duplication)
+            if packet.type == lib.DLCP_DATA:
+                copies = next(fates, copies)
             for _ in range(copies):
-                world.deliver(packet, world.now_ns + 200 * US + numbers.randrange(1 + self.jitter_us * US))
+                at_ns = world.now_ns + 200 * US + numbers.randrange(1 + self.jitter_us * US)
+                if self.starved_ms and packet.queue <= STARVED_QUEUE:
+                    at_ns += -at_ns % (self.starved_ms * MS)
+                world.deliver(packet, at_ns)
 
         return network
 
@@ -45,6 +56,8 @@ adversaries = st.builds(
     control_loss=st.sampled_from([0.0, 0.05, 0.4]),
     duplication=st.sampled_from([0.0, 0.1, 0.5]),
     jitter_us=st.sampled_from([0, 300, 5000]),
+    starved_ms=st.sampled_from([0, 0, 5]),
+    fates=st.lists(st.integers(0, 2), max_size=40),
 )
 
 
@@ -52,14 +65,16 @@ adversaries = st.builds(
 class Tensor:
     elements: int
     push_ppm: int
+    pull_ppm: int
     must_arrive: bool
     queue: int
 
 
 tensors = st.builds(
     Tensor,
-    elements=st.sampled_from([1, 359, 360, 361, 4000, 30 * PACKET_ELEMENTS + 7]),
+    elements=st.sampled_from([1, 359, 360, 361, 4000, 30 * PACKET_ELEMENTS + 7, 150 * PACKET_ELEMENTS]),
     push_ppm=st.sampled_from([0, 10_000, 100_000, 500_000]),
+    pull_ppm=st.sampled_from([0, 0, 100_000]),
     must_arrive=st.booleans(),
     queue=st.integers(0, 6),
 )
@@ -78,7 +93,7 @@ class Case:
 cases = st.builds(
     Case,
     adversary=adversaries,
-    tensors=st.lists(tensors, min_size=1, max_size=3),
+    tensors=st.lists(tensors, min_size=1, max_size=4),
     ranks=st.integers(2, 4),
     iterations=st.integers(1, 3),
     options=st.fixed_dictionaries(
@@ -103,7 +118,7 @@ def play(case: Case) -> tuple[World, list[tuple[Node, int, Key, Floats]]]:
     for node in nodes.values():
         for number, tensor in enumerate(case.tensors):
             node.declare(
-                number, tensor.elements, (tensor.push_ppm, 0), tensor.queue, droppable=True,
+                number, tensor.elements, (tensor.push_ppm, tensor.pull_ppm), tensor.queue, droppable=True,
                 must_arrive=tensor.must_arrive,
             )  # fmt: skip
     buffers = []
@@ -144,8 +159,11 @@ def check(case: Case, world: World, buffers: list[tuple[Node, int, Key, Floats]]
         assert np.array_equal(buffer[~holes], sent[~holes]), "a byte that was not sent in this message"
         lost = done[node.rank, source, key].lost_bytes
         assert lost == 4 * np.count_nonzero(holes)
-        allowed = 0 if tensor.must_arrive or key[2] == 1 else tensor.elements * 4 * tensor.push_ppm // 1_000_000
+        bound_ppm = 0 if tensor.must_arrive else (tensor.push_ppm, tensor.pull_ppm)[key[2]]
+        allowed = tensor.elements * 4 * bound_ppm // 1_000_000
         assert lost <= allowed, f"{lost} bytes lost, {allowed} allowed"
+        if not allowed:
+            assert buffer.tobytes() == sent.tobytes()
 
 
 @settings(max_examples=200, deadline=None)
@@ -236,6 +254,24 @@ def test_a_whole_flight_lost_recovers_within_tens_of_milliseconds() -> None:
     world.run(1_000 * MS, lambda: not under_way(world))
     assert world.nodes[1].done
     assert world.nodes[1].done[0].end_ns < 60 * MS
+
+
+def test_a_nack_of_several_parts_names_every_packet() -> None:
+    """Two NACKs a round, for a message that was acknowledged but thrown away since nobody expected it yet."""
+    packets = lib.DLCP_NACK_PACKETS + 50
+    elements = packets * PACKET_ELEMENTS
+    world = pair(elements, congestion_control=b"fixed", fixed_window=512, link_bps=1e10)
+    key = (0, 0, 0)
+    data, buffer = contents(0, key, elements), np.empty(elements, np.float32)
+    world.nodes[0].send(1, key, data, 0)
+    world.run(60 * MS)
+    sender, receiver = world.nodes[0], world.nodes[1]
+    assert receiver.statistics()["packets_unregistered"] == packets
+    receiver.receive(0, key, buffer, world.now_ns)
+    world.run(10_000 * MS, lambda: not under_way(world))
+    assert buffer.tobytes() == data.tobytes()
+    assert receiver.statistics()["nacks_sent"] >= 3, "one WAIT at least, then two parts"
+    assert sender.statistics()["packets_resent"] == packets
 
 
 def test_a_lost_stop_is_said_again() -> None:
