@@ -1,7 +1,7 @@
 /* Congestion control: one C file = one algorithm, found by its name; no list elsewhere is edited.
  *
- * State belongs to one peer and lives as long as the job: no message starts with a cold window. An algorithm gives a
- * window in packets, which may be a fraction: below 1 the sender keeps one packet in flight and spaces packets by
+ * State belongs to one peer and queue and lives as long as the job: only a queue's first message starts with a cold
+ * window. What waits in a lower queue tells nothing of a higher one. An algorithm gives a window in packets, which may be a fraction: below 1 the sender keeps one packet in flight and spaces packets by
  * srtt / window (Swift, SIGCOMM'20, section 3.5; a window floor of 1 packet would already overfill a shallow
  * buffer when there are more senders than it has packets).
  */
@@ -19,16 +19,15 @@ struct dlcp_congestion_config {
 	double fixed_window;    /* packets, for `fixed` */
 };
 
-/* One acknowledgement that told something. */
+/* One acknowledgement that told something of this queue's packets. */
 struct dlcp_congestion_ack {
 	uint64_t now_ns;
 	uint64_t rtt_ns;        /* this sample, receiver's delay taken out; 0 = no sample */
-	uint64_t min_rtt_ns;
-	uint64_t srtt_ns;
+	uint64_t min_rtt_ns;    /* of the path to the peer, whatever the queue */
+	uint64_t srtt_ns;       /* of this queue */
 	uint64_t host_ns;       /* what the two hosts add to the round trip, smoothed: holding and waking up */
 	uint32_t acked;         /* packets newly acknowledged */
 	uint32_t marked;        /* packets newly reported with CE */
-	uint8_t queue;          /* of the sample */
 	uint8_t senders;        /* ranks that the receiver heard data from of late, this one included; 0 = unknown */
 	uint8_t window_limited; /* the window, not the application, held the sender back since the last call */
 };

@@ -52,7 +52,7 @@ struct timely {
 	uint64_t last_cut_ns;
 	uint64_t last_loss_ns;
 	double cut_floor;    /* losses of one round trip together at most halve the window */
-	uint8_t last_queue, next_sample, sample_count;
+	uint8_t next_sample, sample_count;
 };
 
 struct thresholds {
@@ -86,16 +86,11 @@ static void set_window(struct timely *self, double window, double largest)
 	self->window = clamp(window, SMALLEST_WINDOW, largest);
 }
 
-/* The smallest of the last samples, this one included. Samples of different queues are not compared. */
+/* The smallest of the last samples, this one included. */
 static double filtered(struct timely *self, const struct dlcp_congestion_ack *ack)
 {
 	double smallest = (double)ack->rtt_ns;
 
-	if (self->last_queue != ack->queue) {
-		self->last_queue = ack->queue;
-		self->sample_count = 0;
-		self->last_rtt_ns = 0;
-	}
 	self->samples[self->next_sample].rtt_ns = smallest;
 	self->samples[self->next_sample].at_ns = ack->now_ns;
 	self->next_sample = (self->next_sample + 1) % SAMPLES;
@@ -221,4 +216,4 @@ static struct dlcp_congestion timely = {
 
 DLCP_CONGESTION_REGISTER(timely)
 
-_Static_assert(sizeof(struct timely) <= DLCP_CONGESTION_STATE_BYTES, "the state fits its place in the peer");
+_Static_assert(sizeof(struct timely) <= DLCP_CONGESTION_STATE_BYTES, "the state fits its place in the lane");

@@ -1,4 +1,4 @@
-/* DLCP's sender, receiver and per-peer congestion state as one state machine without socket, clock or thread.
+/* DLCP's sender, receiver and congestion state by peer and queue as one state machine without socket, clock or thread.
  *
  * Packets go in with the time at which they came; packets, a timer and completions come out. The engine drives it with
  * sockets, the simulator and the tests in virtual time. Not thread-safe: one caller at a time. Nothing is allocated

@@ -258,7 +258,6 @@ static void tell_congestion(struct peer *peer, const struct dlcp_congestion_ack 
 
 		if (!acked[queue])
 			continue;
-		told.queue = queue;
 		told.acked = acked[queue];
 		told.rtt_ns = queue == sampled ? common->rtt_ns : 0;
 		told.srtt_ns = dlcp_lane_rtt(peer, lane);
