@@ -81,7 +81,8 @@ struct dlcp_completion {
 };
 
 /* Packets of one class to one peer, all of equal size but for the last, which may be shorter. A packet is its head
- * and then payload_bytes[i] at payload[i] (control packets: head only). Valid until the next call. */
+ * and then payload_bytes[i] at payload[i] (control packets: head only). Heads are valid until the next poll_transmit, payload
+ * also not beyond the message's completion, which any packet that comes in may bring. */
 struct dlcp_burst {
 	uint16_t peer;
 	uint8_t tos;

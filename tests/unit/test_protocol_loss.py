@@ -14,7 +14,7 @@ from dlcp.transport._native import lib
 
 STARVED_QUEUE = 3
 LIMIT_NS = 600_000 * MS
-"""By then everything is over. The longest, 170 s: 900 packets of a starved queue that loses 40 %, at the slowest pace."""
+"""By then all is over. The longest, 170 s: 900 packets of a starved queue that loses 40 %, at the slowest pace."""
 
 
 @dataclass(frozen=True)
