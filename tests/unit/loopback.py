@@ -16,6 +16,21 @@ COOKIE = 0x0123_4567_89AB_CDEF
 LINK_RATE_BPS = 1e9
 
 
+def _congestion_control() -> str:
+    """What the schemes use, where this user may choose it; else what this machine uses anyway."""
+    wanted = TransportSettings(kind="tcp").tcp_congestion_control
+    with socket.socket() as sock:
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, wanted.encode())
+        except OSError:  # EPERM: not root, and the machine's owner allows others only
+            return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).split(b"\0")[0].decode()
+    return wanted
+
+
+CONGESTION_CONTROL = _congestion_control()
+TCP = TransportSettings(kind="tcp", tcp_congestion_control=CONGESTION_CONTROL)
+
+
 def address(rank: int) -> str:
     return f"127.0.0.{rank + 1}"
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from local_agents import agents, session
+from loopback import TCP
 
 from dlcp.agents.handles import AgentError, AgentHandle, Zygote, gather, request_all
 from dlcp.agents.jobs import JobSpec, LayerWork
@@ -22,7 +23,7 @@ from dlcp.errors import Problem
 from dlcp.model.result import TABLES
 from dlcp.model.workload import TransportSettings
 
-SETTINGS = [TransportSettings(kind="tcp"), TransportSettings(kind="dlcp", loss_bound=0.1, priority_queues=5)]
+SETTINGS = [TCP, TransportSettings(kind="dlcp", loss_bound=0.1, priority_queues=5)]
 
 SPEC = JobSpec(
     name="job", kind="profile", workers=("h1", "h2"), servers=("h3",), iterations=5, warmup_iterations=1,

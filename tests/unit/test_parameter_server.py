@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from loopback import ranks, together
+from loopback import TCP, ranks, together
 
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.endpoint import Completion, Endpoint, Floats, MessageKey, TransportError
@@ -17,7 +17,7 @@ from dlcp.transport.tagging import Tensor, plan_tensors
 LAYERS = [("front", 500), ("middle", 12_000), ("back", 3_000), ("bias", 7)]
 BUCKET_BYTES = 16_000
 WORKERS, SERVERS, ITERATIONS = 3, 2, 4
-LOSSLESS = [TransportSettings(kind="tcp"), TransportSettings(kind="dlcp", loss_bound=0.0, priority_queues=3)]
+LOSSLESS = [TCP, TransportSettings(kind="dlcp", loss_bound=0.0, priority_queues=3)]
 
 
 def gradient(worker: int, iteration: int, elements: int) -> Floats:

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from loopback import COOKIE, address, free_port, ranks, together
+from loopback import CONGESTION_CONTROL, COOKIE, TCP, address, free_port, ranks, together
 
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.endpoint import Completion, Endpoint, Leg, MessageKey, TransportError
@@ -15,7 +15,7 @@ from dlcp.transport.handshake import HELLO, MAGIC, VERSION
 from dlcp.transport.tcp import TcpEndpoint
 from dlcp.transport.tcp_connection import FRAME
 
-SETTINGS = TransportSettings(kind="tcp")
+SETTINGS = TCP
 PUSH0 = MessageKey(0, 0, Leg.PUSH)
 
 
@@ -119,7 +119,7 @@ def test_statistics__count_payload_and_framing() -> None:
         assert server.statistics()["received_bytes"] == 4000 + FRAME.size
         assert found["connections"]["1"]["wire_sent_bytes"] == 4000 + FRAME.size + HELLO.size
         assert found["connections"]["1"]["rto_s"] > 0
-        assert found["congestion_control"] == "cubic"
+        assert found["congestion_control"] == CONGESTION_CONTROL
 
 
 def test_peer_death__names_rank_and_tensor() -> None:
@@ -228,7 +228,7 @@ def test_frames__what_a_peer_must_not_send_ends_its_connection(frame: bytes, rea
 
 def test_ecn__asked_for_but_not_negotiated_is_an_error() -> None:
     """Nothing falls back silently. Whatever this machine's tcp_ecn is, one of the two settings does not hold."""
-    wanted = [TransportSettings(kind="tcp", tcp_ecn=ecn) for ecn in (False, True)]
+    wanted = [TCP.model_copy(update={"tcp_ecn": ecn}) for ecn in (False, True)]
     failures = []
     for settings in wanted:
         try:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import yaml
 from local_agents import agents, session
+from loopback import TCP
 from pydantic import TypeAdapter
 
 from dlcp.agents.agent import optimizer
@@ -27,7 +28,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 
 SCRIPT = "fashion_mnist_cnn.py"
 STEPS = 6
-SETTINGS = [TransportSettings(kind="tcp"), TransportSettings(kind="dlcp", loss_bound=0.0, priority_queues=5)]
+SETTINGS = [TCP, TransportSettings(kind="dlcp", loss_bound=0.0, priority_queues=5)]
 
 
 def script() -> ModuleType:
