@@ -7,13 +7,16 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 
 from dlcp import __version__
 from dlcp.errors import ExitCode, MachineCannot, Problem, Problems
 from dlcp.paths import install_command
+
+if TYPE_CHECKING:
+    from dlcp.model.experiment import Expectation
 
 RESULTS = Path("results")
 _FILE_TROUBLE = {
@@ -153,7 +156,9 @@ def run(
     if not execution.trusted:
         screen.print_execution(execution)
         return execution.exit_code
-    compared = _report(found.plan.folder(results), None, only=found.plan.run_ids)
+    compared = _report(
+        found.plan.folder(results), None, only=found.plan.run_ids, expect=found.plan.ready.experiment.expect
+    )
     return execution.exit_code or compared
 
 
@@ -279,14 +284,21 @@ def _explain(problems: list[Problem]) -> int:
     return max(problem.exit_code for problem in problems)
 
 
-def _report(results: Path, out: Path | None, *, only: frozenset[str] | None = None, json: bool = False) -> int:
+def _report(
+    results: Path,
+    out: Path | None,
+    *,
+    only: frozenset[str] | None = None,
+    expect: tuple[Expectation, ...] | None = None,
+    json: bool = False,
+) -> int:
     from dlcp import screen
 
     try:
         from dlcp.report import report as make_report
     except ModuleNotFoundError as error:
         raise MachineCannot("dlcp report", f"needs {error.name}", install_command("report")) from error
-    summary = make_report(results, out, None if json else screen.console(), only=only)
+    summary = make_report(results, out, None if json else screen.console(), only=only, expect=expect)
     if json:
         screen.print_json(vars(summary) | {"outcomes": [vars(outcome) for outcome in summary.outcomes]})
     return summary.exit_code

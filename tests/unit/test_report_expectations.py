@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[repor
 
 from synthetic_results import write_run
 
+from dlcp.model.experiment import Expectation
 from dlcp.model.result import RunResult
 from dlcp.report.comparison import compare
 from dlcp.report.expectations import Outcome, evaluate
@@ -57,6 +60,53 @@ def test_better__does_not_hold_when_they_overlap_or_lie_the_wrong_way(
 def test_not_worse__asks_the_paired_interval(tmp_path: Path, ours: tuple[float, ...], verdict: str) -> None:
     (found,) = outcomes(tmp_path, claim("not-worse"), times={"DLCP": ours, "TCP": FAST})
     assert found.verdict == verdict
+
+
+@pytest.mark.parametrize(("metric", "change", "margin", "verdict"), [
+    ("final_accuracy", (-0.004, -0.006, -0.005, -0.005, -0.005), None, "does not hold"),
+    ("final_accuracy", (-0.004, -0.006, -0.005, -0.005, -0.005), 0.01, "holds"),
+    ("final_accuracy", (-0.010, -0.012, -0.011, -0.009, -0.010), 0.01, "does not hold"),
+    ("final_accuracy", (-0.03, 0.03, -0.02, 0.02, 0.0), None, "holds"),  # reaches zero because nothing is known
+    ("final_accuracy", (-0.03, 0.03, -0.02, 0.02, 0.0), 0.01, "does not hold"),
+    ("jct_s", (0.10, 0.12, 0.11, 0.09, 0.10), None, "does not hold"),
+    ("jct_s", (0.10, 0.12, 0.11, 0.09, 0.10), 0.02, "holds"),  # 10 s: 1 per cent slower
+    ("jct_s", (0.10, 0.12, 0.11, 0.09, 0.10), 0.01, "does not hold"),
+])  # fmt: skip
+def test_margin__asks_for_the_whole_interval(
+    tmp_path: Path, metric: str, change: tuple[float, ...], margin: float | None, verdict: str
+) -> None:
+    write_pairs(tmp_path, metric, change)
+    line = Expectation.model_validate(claim("not-worse", metric) | {"margin": margin})
+    (found,) = evaluate(compare(load(tmp_path)), [line])
+    assert found.verdict == verdict
+    assert found.claim.endswith("no worse than TCP" + {
+        ("final_accuracy", 0.01): " by 1 pt", ("jct_s", 0.02): " by 2 %", ("jct_s", 0.01): " by 1 %",
+    }.get((metric, margin or 0), ""))  # fmt: skip
+
+
+def write_pairs(root: Path, metric: str, change: tuple[float, ...]) -> None:
+    """Runs of both schemes, alike but for one metric: DLCP's is that of TCP plus the change of the repeat."""
+    for repeat, more in enumerate(change):
+        for label, added in (("TCP", 0.0), ("DLCP", more)):
+            accuracy = 0.8 + 0.01 * repeat + added * (metric == "final_accuracy")
+            training = {"job": ["j"], "step": [1], "time_s": [1.0], "loss": [1.0], "accuracy": [accuracy]}
+            write_run(root / f"{label}-{repeat}", RunResult(
+                run_id=f"{label}-{repeat}", experiment="e", scheme=label.lower(), label=label, job="j", repeat=repeat,
+                seed=repeat, substrate="emulate", status="ok", jct_s=10.0 + added * (metric == "jct_s"),
+            ), {"training": training})  # fmt: skip
+
+
+def test_evaluate__takes_the_lines_of_the_newest_run_or_those_it_is_given(tmp_path: Path) -> None:
+    (found,) = outcomes(tmp_path, claim(), times={"DLCP": FAST, "TCP": SLOW})
+    file = tmp_path / "TCP-3" / "result.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"expect": [claim("not-worse"), claim("not-worse")]}))
+    os.utime(file, (4e9, 4e9))  # made after the experiment file was edited
+    comparison = compare(load(tmp_path))
+    assert [one.relation for one in evaluate(comparison)] == ["not-worse"]
+    given = [Expectation.model_validate(claim(metric="message_p99_s"))]
+    assert [one.metric for one in evaluate(comparison, given)] == ["message_p99_s"]
+    assert evaluate(comparison, []) == ()
+    assert found.relation == "better"
 
 
 def test_cannot_tell__in_words(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from rich.console import Console
 from synthetic_results import PROFILE, REAL, make_results
 
 from dlcp.errors import ExitCode
+from dlcp.model.experiment import Expectation
 from dlcp.report import ReportSummary, report
 from dlcp.report.load import load
 from dlcp.report.style import scheme_styles
@@ -158,3 +159,11 @@ def test_styles__are_apart_in_colour_lightness_line_and_marker(results: Path) ->
                        for look in looks)  # fmt: skip
     assert all(light - dark > 35 for dark, light in itertools.pairwise(lightness))
     assert len({str(look.line) for look in looks}) == len({look.marker for look in looks}) == len(looks)
+
+
+def test_report__judges_the_lines_that_it_is_given(tmp_path: Path) -> None:
+    root = make_results(tmp_path, repeats=1, iterations=2, tensors=1)
+    line = Expectation(job=PROFILE, metric="jct_s", scheme="dlcp", against="TCP", relation="not-worse")
+    summary = report(root, expect=[line])
+    assert [one.claim for one in summary.outcomes] == ["profile: job completion of dlcp no worse than TCP"]
+    assert "job completion of dlcp no worse than TCP" in summary.html.read_text(encoding="utf-8")

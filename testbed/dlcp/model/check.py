@@ -189,6 +189,9 @@ def _check_expectations(notes: Notes, parts: Parts) -> None:
             _check_scheme_of_expectation(notes, (*here, key), name, labels, names)
         if expected.scheme == expected.against:
             notes.wrong((*here, "against"), f"{expected.scheme!r} is compared with itself", "name another scheme")
+        if expected.margin is not None and expected.relation != "not-worse":
+            what = f"a margin says how much worse is not worse; it means nothing to {expected.relation!r}"
+            notes.wrong((*here, "margin"), what, "leave it out, or write relation: not-worse")
 
 
 def _said_of_schemes(document: Document, key: str) -> list[str]:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from dlcp.model.base import Frozen
 from dlcp.model.topology import Topology
-from dlcp.model.units import Duration, Rate, Size
+from dlcp.model.units import Duration, Fraction, Rate, Size
 from dlcp.model.workload import Background, Job
 
 FORMAT_VERSION = 1
@@ -38,7 +38,9 @@ class Expectation(Frozen):
     """An ordering that the experiment claims: `metric` of `scheme` against `against`, in one job.
 
     better: the 95 % intervals do not overlap, in the better direction. not-worse: the paired interval of the
-    difference reaches the good side or zero.
+    difference reaches the good side or zero; with a margin, the whole interval is less than the margin on the bad
+    side, so that too few repeats cannot make it hold. margin: points of a share or an accuracy (1 % is one point),
+    per cent of a time.
     """
 
     job: str
@@ -46,6 +48,7 @@ class Expectation(Frozen):
     scheme: str
     against: str
     relation: Literal["better", "not-worse"]
+    margin: Fraction | None = Field(default=None, gt=0, lt=1)
 
 
 class Experiment(Frozen):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
 from dlcp.errors import ExitCode
+from dlcp.model.experiment import Expectation
 from dlcp.report.checks import problems
 from dlcp.report.comparison import compare
 from dlcp.report.expectations import Outcome, evaluate
@@ -49,16 +50,18 @@ def report(
     *,
     only: Collection[str] | None = None,
     subject: str | None = None,
+    expect: Iterable[Expectation] | None = None,
 ) -> ReportSummary:
     """Analyse results/, results/<experiment> or one run; print tables; write report.html and report-*.csv.
 
     out: where the files go; default: the experiment's results directory. console: None prints nothing.
     only: ids of the runs to use. subject: the label whose gains are shown; default: DLCP's.
+    expect: what is claimed; default: what the newest run says that its experiment claims.
     Raises Problem when there is nothing to analyse.
     """
     loaded = load(results, only)
     comparison = compare(loaded, subject)
-    outcomes = evaluate(comparison)
+    outcomes = evaluate(comparison, expect)
     wrong = problems(loaded)
     where = loaded.directory if out is None else out
     where.mkdir(parents=True, exist_ok=True)

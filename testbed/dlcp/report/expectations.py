@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from dlcp.model.experiment import Expectation
 from dlcp.model.metrics import METRICS, Metric
 from dlcp.report.comparison import Comparison, JobComparison, gain
 from dlcp.report.statistics import Estimate
@@ -22,6 +24,7 @@ class Outcome:
     scheme: str
     against: str
     relation: str
+    margin: float | None
     verdict: Verdict
     words: str
 
@@ -29,49 +32,41 @@ class Outcome:
     def claim(self) -> str:
         """The expectation as a sentence."""
         relation = "better than" if self.relation == "better" else "no worse than"
-        metric = METRICS[self.metric].title if self.metric in METRICS else self.metric
-        return f"{self.job}: {metric} of {self.scheme} {relation} {self.against}"
+        metric = METRICS.get(self.metric)
+        claim = f"{self.job}: {metric.title if metric else self.metric} of {self.scheme} {relation} {self.against}"
+        if self.margin is None or metric is None:
+            return claim
+        return f"{claim} by {100 * self.margin:g} {'%' if metric.compare == 'ratio' else 'pt'}"
 
 
-def evaluate(comparison: Comparison) -> tuple[Outcome, ...]:
-    """Every expectation that the runs carry in result.json, each once, in their order."""
-    unique: dict[tuple[str, ...], None] = {}
-    for run in comparison.results.runs:
-        for entry in run.result.expect:
-            unique[_key(entry)] = None
-    return tuple(_outcome(comparison, *key) for key in unique)
+def evaluate(comparison: Comparison, expect: Iterable[Expectation] | None = None) -> tuple[Outcome, ...]:
+    """Judge each expectation once, in order. expect: the experiment file's; None takes those that the newest run
+    carries in result.json, because a file's may have been edited since older runs."""
+    expected = comparison.results.expect if expect is None else expect
+    return tuple(_outcome(comparison, one) for one in dict.fromkeys(expected))
 
 
-def _key(entry: dict[str, Any]) -> tuple[str, str, str, str, str]:
-    job, metric, scheme, against, relation = (
-        str(entry[name]) for name in ("job", "metric", "scheme", "against", "relation")
-    )
-    return job, metric, scheme, against, relation
+def _outcome(comparison: Comparison, one: Expectation) -> Outcome:
+    verdict, words = _judge(comparison, one)
+    return Outcome(one.job, one.metric, one.scheme, one.against, one.relation, one.margin, verdict, words)
 
 
-def _outcome(comparison: Comparison, job: str, metric_name: str, scheme: str, against: str, relation: str) -> Outcome:
-    verdict, words = _judge(comparison, job, metric_name, scheme, against, relation)
-    return Outcome(job, metric_name, scheme, against, relation, verdict, words)
-
-
-def _judge(
-    comparison: Comparison, job: str, metric_name: str, scheme: str, against: str, relation: str
-) -> tuple[Verdict, str]:
-    found = comparison.job(job)
-    metric = METRICS.get(metric_name)
+def _judge(comparison: Comparison, one: Expectation) -> tuple[Verdict, str]:
+    found = comparison.job(one.job)
+    metric = METRICS.get(one.metric)
     if metric is None:
-        return "cannot tell", f"there is no metric {metric_name!r}"
+        return "cannot tell", f"there is no metric {one.metric!r}"
     if found is None:
         return "cannot tell", "no run of this job"
-    missing = [name for name in (scheme, against) if _label(comparison, found, name) is None]
+    missing = [name for name in (one.scheme, one.against) if _label(comparison, found, name) is None]
     if missing:
         return "cannot tell", f"no run of {' and '.join(missing)}"
     if metric not in found.metrics:
         return "cannot tell", f"no run of this job has {metric.title}"
-    ours, theirs = (_label(comparison, found, name) or "" for name in (scheme, against))
-    if relation == "better":
+    ours, theirs = (_label(comparison, found, name) or "" for name in (one.scheme, one.against))
+    if one.relation == "better":
         return _better(found, metric, ours, theirs)
-    return _not_worse(comparison, found, metric, ours, theirs)
+    return _not_worse(comparison, found, metric, ours, theirs, one.margin)
 
 
 def _label(comparison: Comparison, job: JobComparison, name: str) -> str | None:
@@ -94,17 +89,19 @@ def _better(job: JobComparison, metric: Metric, ours: str, theirs: str) -> tuple
 
 
 def _not_worse(
-    comparison: Comparison, job: JobComparison, metric: Metric, ours: str, theirs: str
+    comparison: Comparison, job: JobComparison, metric: Metric, ours: str, theirs: str, margin: float | None
 ) -> tuple[Verdict, str]:
-    """The paired interval of the difference reaches the good side or no difference."""
+    """The paired interval reaches the good side or no difference; with a margin, all of it is within the margin."""
     runs = comparison.runs[comparison.runs["job"] == job.job]
     found = gain(comparison.results, runs, job.job, ours, theirs, metric)
     if not found.estimate.has_interval:
         return "cannot tell", found.estimate.why
     neutral = 1.0 if metric.compare == "ratio" else 0.0
     low, high = _ends(found.estimate)
-    reaches = low <= neutral if metric.better == "lower" else high >= neutral
-    return ("holds" if reaches else "does not hold"), show_gain(found)
+    best, worst = (low, high) if metric.better == "lower" else (-high, -low)
+    limit = neutral if metric.better == "lower" else -neutral
+    holds = best <= limit if margin is None else worst < limit + margin
+    return ("holds" if holds else "does not hold"), show_gain(found)
 
 
 def _ends(estimate: Estimate) -> tuple[float, float]:

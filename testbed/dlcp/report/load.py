@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from dlcp.errors import Problem
+from dlcp.model.experiment import Expectation
 from dlcp.model.result import FORMAT_VERSION, TABLES, RunResult
 
 RUN_COLUMNS = ("run_id", "label", "repeat", "trusted")
@@ -74,6 +75,12 @@ class Results:
         present = {run.result.job for run in self.runs}
         expected = [str(entry.get("job")) for run in self.runs[:1] for entry in run.result.expect]
         return tuple(job for job in dict.fromkeys((*expected, *sorted(present))) if job in present)
+
+    @property
+    def expect(self) -> tuple[Expectation, ...]:
+        """What the experiment expected when the newest run was made."""
+        newest = max(self.runs, key=lambda run: (run.path / "result.json").stat().st_mtime_ns).result
+        return tuple(Expectation.model_validate(entry) for entry in newest.expect)
 
     def labels(self, job: str | None = None) -> tuple[str, ...]:
         """Schemes' labels: the baselines by name, then those of DLCP."""
@@ -149,6 +156,8 @@ def _load_run(directory: Path) -> Run | LeftOut:
         if version > FORMAT_VERSION:
             return LeftOut(directory, f"written in format {version}; this dlcp reads up to {FORMAT_VERSION}")
         run = Run(RunResult.model_validate(data), directory)
+        for entry in run.result.expect:
+            Expectation.model_validate(entry)
     except json.JSONDecodeError as error:
         return LeftOut(directory, f"result.json is not JSON: {error}")
     except ValidationError as error:
