@@ -59,8 +59,9 @@ EXPECT = [
     {"job": REAL, "metric": "time_to_accuracy_s", "scheme": "DLCP", "against": "TCP", "relation": "better"},
 ]
 REGIME = {
-    "lab_rate_bps": 1e10, "link_rate_bps": LINK_BPS, "byte_scale": 25.0, "time_dilation": 4.0,
-    "port_buffer_bytes": 50_000, "port_buffer_packets": 33, "port_buffer_s": 0.004, "rto_min_lab_s": 0.05,
+    "link_rate_bps": LINK_BPS, "lab_rate_bps": 1e10, "byte_scale": 25.0, "time_dilation": 4.0,
+    "port_buffer_bytes": 50_000, "port_buffer_packets": 33, "port_buffer_lab_s": 0.001, "bucket_packets": 30.6,
+    "TCP_rto_floor_lab_s": 0.05, "TCP tuned_rto_floor_lab_s": 0.005,
 }  # fmt: skip
 
 
@@ -111,14 +112,22 @@ def _result(
                "message_s": 0.0066},
         traffic={"dlcp": 10_485_760, "tcp": 0} if behaviour.scheme == "dlcp" else {"dlcp": 0, "tcp": 10_485_760},
         knobs=behaviour.knobs, topology=graph.model_dump(mode="json"),
-        intended={"name": behaviour.label, "port_buffer_bytes": 50_000},
-        effective={"name": behaviour.label, "port_buffer_bytes": 49_920},
+        intended=_settings(behaviour), effective=_settings(behaviour),
         fidelity={"cpu_idle": {"value": idle, "bound": 0.1, "unit": "share", "ok": not bad},
                   "conservation": {"value": 0, "bound": 0, "unit": "packets", "ok": True},
                   "sched_late": {"value": 0.0021, "bound": 0.01, "unit": "s", "ok": True}},
         expect=EXPECT,
         provenance={"commit": "0123456789abcdef", "dirty": False, "kernel": "6.1.0", "python": "3.11", "made_up": True},
     )  # fmt: skip
+
+
+def _settings(behaviour: Behaviour) -> dict[str, Any]:
+    mode = "per-packet" if behaviour.scheme == "dlcp" else "flow-hash"
+    return {
+        "load_balancing": dict.fromkeys(("l1", "l2", "s1", "s2"), mode),
+        "ports": {"all": {"port_buffer_bytes": 50_000, "loss": 0.0}},
+        "hosts": {"all": {"sysctls": {"net.ipv4.tcp_sack": "1"}, "rto_min_s": behaviour.knobs.get("rto_min_s")}},
+    }
 
 
 def _tables(

@@ -122,8 +122,9 @@ def test_page__names_schemes_knobs_regime_and_doubts_and_escapes_them(html: str)
         assert f"{label}</th>" in text
     assert '<tr class="differs"><td>rto_min_s</td><td>200 ms</td><td>5 ms</td><td>–</td></tr>' in html
     assert "<dt>byte scale</dt><dd>25</dd>" in html
-    assert "<dt>port buffer</dt><dd>50 kB</dd>" in html
-    assert "<td>port_buffer_bytes</td><td>50 kB</td><td>49.92 kB</td>" in html
+    assert "<dt>port buffer</dt><dd>50 kB = 33 packets = 1 ms of lab line rate</dd>" in html
+    assert "<dt>TCP tuned: RTO floor</dt><dd>5 ms (lab time)</dd>" in html
+    assert "<p>Nothing: read back from every switch and host, equal to what was meant.</p>" in html
     assert "TCP, profile, repeat 2</td><td>suspect</td>" in html
     assert "&lt;b&gt;no &amp; answer&lt;/b&gt;" in html
     assert "<b>no" not in html

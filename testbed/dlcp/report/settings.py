@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from dlcp.report.load import Results, knobs
-from dlcp.report.words import show_name, show_setting
+from dlcp.report.regime import regime_facts
+from dlcp.report.words import show_setting
 
 
 def regime_rows(results: Results) -> list[tuple[str, str]]:
     """The scaling regime: name, value with unit; where the jobs differ, the value of each."""
-    regimes = {job: results.example(job).regime for job in results.jobs}
+    regimes = {job: dict(regime_facts(results.example(job).regime)) for job in results.jobs}
     rows = []
-    for name in dict.fromkeys(name for regime in regimes.values() for name in regime):
-        texts = {job: show_setting(name, regime[name]) for job, regime in regimes.items() if name in regime}
+    for name in dict.fromkeys(name for facts in regimes.values() for name in facts):
+        texts = {job: facts[name] for job, facts in regimes.items() if name in facts}
         same = len(set(texts.values())) == 1
         shown = next(iter(texts.values())) if same else ", ".join(f"{text} ({job})" for job, text in texts.items())
-        rows.append((show_name(name), shown))
+        rows.append((name, shown))
     return rows
 
 
@@ -34,20 +36,33 @@ def knob_rows(results: Results) -> list[dict[str, Any]]:
 
 
 def differing_qos(results: Results) -> list[dict[str, str]] | None:
-    """Where a switch could not do what was meant: label, path, intended, effective. None if nothing was read back."""
-    if not any(run.result.effective for run in results.runs):
+    """Where switches or hosts did other than was meant: label, path, intended, effective, runs. None: not read back."""
+    read_back = [run.result for run in results.runs if run.result.intended and run.result.effective]
+    if not read_back:
         return None
-    rows = []
-    for label in results.labels():
-        result = results.example(label=label)
-        intended, effective = dict(_flat(result.intended)), dict(_flat(result.effective))
+    found: Counter[tuple[str, str, str, str]] = Counter()
+    for result in read_back:
+        intended = dict(_flat(_each(result.intended, result.effective)))
+        effective = dict(_flat(_each(result.effective, result.intended)))
         for path in dict.fromkeys((*intended, *effective)):
-            meant, done = intended.get(path, "–"), effective.get(path, "–")
-            if effective and meant != done:
+            if path not in intended or path not in effective or intended[path] != effective[path]:
                 name = path.rsplit(".", 1)[-1]
-                rows.append({"label": label, "path": path, "intended": show_setting(name, meant),
-                             "effective": show_setting(name, done)})  # fmt: skip
-    return rows
+                meant, done = (
+                    show_setting(name, side[path]) if path in side else "–" for side in (intended, effective)
+                )
+                found[result.label, path, meant, done] += 1
+    return [{"label": label, "path": path, "intended": meant, "effective": done, "runs": str(runs)}
+            for (label, path, meant, done), runs in found.items()]  # fmt: skip
+
+
+def _each(side: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """A side of the comparison, with "all" spelt out where the other side tells ports or hosts apart."""
+    spelt = dict(side)
+    for kind, members in side.items():
+        theirs = other.get(kind)
+        if isinstance(members, dict) and set(members) == {"all"} and isinstance(theirs, dict) and "all" not in theirs:
+            spelt[kind] = dict.fromkeys(theirs, members["all"])
+    return spelt
 
 
 def provenance_rows(results: Results) -> list[tuple[str, str]]:

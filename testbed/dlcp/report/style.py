@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dlcp.report.load import Results
-from dlcp.report.words import regime_caption
+from dlcp.report.regime import regime_caption
 
 IDEAL: dict[str, Any] = {"color": "#5a5a5a", "linestyle": (0, (1, 1.4)), "linewidth": 1.4}
 """The line of the ideal transport."""

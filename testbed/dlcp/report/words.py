@@ -107,8 +107,3 @@ def show_name(name: str) -> str:
     for ending in ("_bytes", "_bps", "_s"):
         name = name.removesuffix(ending)
     return name.replace("_", " ")
-
-
-def regime_caption(regime: dict[str, Any]) -> str:
-    """The scaling regime in one line, as every plot carries it."""
-    return "  ·  ".join(f"{show_name(name)} {show_setting(name, value)}" for name, value in regime.items())

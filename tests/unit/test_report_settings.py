@@ -1,0 +1,88 @@
+"""What the runs were made with, in words; and where the fabric did something else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
+
+from synthetic_results import PROFILE, REAL, make_results
+
+from dlcp.report.load import load
+from dlcp.report.regime import regime_caption, regime_facts
+from dlcp.report.settings import differing_qos, regime_rows
+
+REGIME = {
+    "link_rate_bps": 1e8, "lab_rate_bps": 1e10, "byte_scale": 100.0, "time_dilation": 1.0, "port_buffer_bytes": 40_000,
+    "port_buffer_packets": 26, "port_buffer_lab_s": 0.0032, "bucket_packets": 30.6, "TCP_rto_floor_lab_s": 0.2,
+    "TCP tuned_rto_floor_lab_s": 0.005, "idle_rtt_s": 0.001,
+}  # fmt: skip
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Path:
+    return make_results(tmp_path, repeats=2, iterations=2, tensors=1)
+
+
+def edit(run: Path, **fields: object) -> None:
+    file = run / "result.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+
+
+def test_regime__says_what_belongs_together_in_one_fact() -> None:
+    assert regime_facts(REGIME) == [
+        ("links", "100 Mbit/s"),
+        ("stand for", "10 Gbit/s in the lab"),
+        ("byte scale", "100"),
+        ("time dilation", "1"),
+        ("port buffer", "40 kB = 26 packets = 3.2 ms of lab line rate"),
+        ("bucket", "31 packets"),
+        ("TCP: RTO floor", "200 ms (lab time)"),
+        ("TCP tuned: RTO floor", "5 ms (lab time)"),
+        ("idle rtt", "1 ms"),
+    ]
+    assert regime_caption({"link_rate_bps": 1e8, "byte_scale": 2.0}) == "links 100 Mbit/s  ·  byte scale 2"
+
+
+def test_regime_rows__name_the_job_where_jobs_differ(experiment: Path) -> None:
+    for run in experiment.glob("*-real-*"):
+        edit(run, regime=REGIME)
+    rows = dict(regime_rows(load(experiment)))
+    assert rows["links"] == "100 Mbit/s"
+    assert rows["byte scale"] == f"25 ({PROFILE}), 100 ({REAL})"
+
+
+def settings(buffer: int | dict[str, int], **sysctls: str) -> dict[str, Any]:
+    buffers = buffer if isinstance(buffer, dict) else {"all": buffer}
+    return {"load_balancing": {"l1": "flow-hash"}, "hosts": {"all": {"sysctls": sysctls, "rto_min_s": 0.005}},
+            "ports": {port: {"port_buffer_bytes": size} for port, size in buffers.items()}}  # fmt: skip
+
+
+def test_differing_qos__is_empty_when_all_is_as_meant(experiment: Path) -> None:
+    assert differing_qos(load(experiment)) == []
+
+
+def test_differing_qos__looks_at_every_run_and_at_what_is_missing(experiment: Path) -> None:
+    edit(experiment / "tcp-profile-1", intended=settings(40_000, sack="1"), effective=settings(39_000))
+    assert differing_qos(load(experiment / "tcp-profile-1")) == [
+        {"label": "TCP", "path": "hosts.all.sysctls.sack", "intended": "1", "effective": "–", "runs": "1"},
+        {"label": "TCP", "path": "ports.all.port_buffer_bytes", "intended": "40 kB", "effective": "39 kB", "runs": "1"},
+        {"label": "TCP", "path": "hosts.all.sysctls", "intended": "–", "effective": "{}", "runs": "1"},
+    ]
+
+
+def test_differing_qos__names_only_the_ports_that_differ(experiment: Path) -> None:
+    edit(experiment / "tcp-profile-1", intended=settings(40_000),
+         effective=settings({"l1-h1": 40_000, "l1-h2": 39_000}))  # fmt: skip
+    (row,) = differing_qos(load(experiment / "tcp-profile-1")) or []
+    assert (row["path"], row["effective"]) == ("ports.l1-h2.port_buffer_bytes", "39 kB")
+
+
+def test_differing_qos__knows_when_nothing_was_read_back(experiment: Path) -> None:
+    for run in experiment.glob("*-*-*"):
+        edit(run, effective={})
+    assert differing_qos(load(experiment)) is None
