@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -170,3 +171,15 @@ def failing() -> None:
 def test_an_error_inside_comes_out_in_words(inside: Callable[..., None]) -> None:
     with pytest.raises(AssertionError, match=r"h1: `ip link set dev nosuch up` failed .*nosuch"):
         inside(failing)
+
+
+def test_a_start_that_fails_closes_its_lifeline_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Closed twice, a descriptor that something else has opened in between would go."""
+    unraisable: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(FileNotFoundError):
+        start_private("dlcp.substrates.probe:main", cwd=tmp_path / "nowhere")
+    gc.collect()
+    assert unraisable == []
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -34,7 +34,10 @@ _KILLED = 137
 class PrivateProcess(subprocess.Popen[bytes]):
     """A running entry point. Its death is certain when this object or its caller goes."""
 
+    _lifeline = -1
+
     def __init__(self, command: Sequence[str], lifeline: int, **options: Any) -> None:
+        """Start. lifeline: the caller's end of the pipe; from here on this object's to close, whatever happens."""
         self._lifeline = lifeline
         super().__init__(command, **options)
 
@@ -49,9 +52,9 @@ class PrivateProcess(subprocess.Popen[bytes]):
         super().__del__(*arguments)
 
     def _let_go(self) -> None:
-        if self._lifeline >= 0:
-            os.close(self._lifeline)
-            self._lifeline = -1
+        lifeline, self._lifeline = self._lifeline, -1
+        if lifeline >= 0:
+            os.close(lifeline)
 
 
 def start_private(entry: str, arguments: Sequence[str] = (), **options: Any) -> PrivateProcess:
@@ -65,13 +68,10 @@ def start_private(entry: str, arguments: Sequence[str] = (), **options: Any) -> 
     """
     _check()
     theirs, ours = os.pipe()
+    command = ["setpriv", "--pdeathsig", "KILL", *_UNSHARE]
+    command += [sys.executable, "-m", "dlcp.substrates.private", str(theirs), entry, *arguments]
     try:
-        command = ["setpriv", "--pdeathsig", "KILL", *_UNSHARE]
-        command += [sys.executable, "-m", "dlcp.substrates.private", str(theirs), entry, *arguments]
         return PrivateProcess(command, ours, pass_fds=(*options.pop("pass_fds", ()), theirs), **options)
-    except BaseException:
-        os.close(ours)
-        raise
     finally:
         os.close(theirs)
 
