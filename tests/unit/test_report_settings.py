@@ -36,7 +36,7 @@ def edit(run: Path, **fields: object) -> None:
 def test_regime__says_what_belongs_together_in_one_fact() -> None:
     assert regime_facts(REGIME) == [
         ("links", "100 Mbit/s"),
-        ("stand for", "10 Gbit/s in the lab"),
+        ("lab links", "10 Gbit/s"),
         ("byte scale", "100"),
         ("time dilation", "1"),
         ("port buffer", "40 kB = 26 packets = 3.2 ms of lab line rate"),

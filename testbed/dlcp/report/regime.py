@@ -27,7 +27,7 @@ def regime_facts(regime: dict[str, Any]) -> list[tuple[str, str]]:
         elif name == "link_rate_bps":
             facts["links"] = show_rate(value)
         elif name == "lab_rate_bps":
-            facts["stand for"] = f"{show_rate(value)} in the lab"
+            facts["lab links"] = show_rate(value)
         elif name == "bucket_packets":
             facts["bucket"] = f"{value:.0f} packets"
         elif name.endswith(_RTO_FLOOR):

@@ -1,0 +1,62 @@
+"""The page in a real browser: no table is wider than the screen or the sheet."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
+
+from synthetic_results import make_results
+
+from dlcp.report import report
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here; apt-get install chromium")
+
+SCREEN_PX = 1200
+A4_PX = 718
+"""A4 between margins of 1 cm at 96 dots an inch."""
+MEASURE = """<script>
+const wide = [document.documentElement, ...document.querySelectorAll(".scroll")]
+  .filter(one => one.scrollWidth > one.clientWidth).map(one => one.innerText.slice(0, 30) + " " + one.scrollWidth + " in " + one.clientWidth);
+document.title = document.querySelectorAll("table.figures").length + " tables;" + wide.join(";") + "|";
+</script>"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Enough messages that every cell of the table is filled, and the intervals are long."""
+    root = make_results(tmp_path_factory.mktemp("results"), repeats=5, iterations=100)
+    return report(root).html.read_text(encoding="utf-8")
+
+
+def too_wide(html: str, width_px: int, folder: Path) -> list[str]:
+    """What sticks out of a window of this width."""
+    (folder / "page.html").write_text(html.replace("</body>", MEASURE + "</body>"), encoding="utf-8")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync",
+               "--disable-component-update", "--no-first-run", f"--user-data-dir={folder / 'profile'}",
+               f"--window-size={width_px},2000", "--dump-dom"]  # fmt: skip
+    command = [str(CHROMIUM), *options, (folder / "page.html").as_uri()]
+    dom = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    found = re.search(r"<title>(\d+) tables;(.*?)\|</title>", dom, re.DOTALL)
+    assert found is not None
+    assert found[1] == "2"
+    return [one for one in found[2].split(";") if one]
+
+
+def test_page__fits_a_window_of_1200(page: str, tmp_path: Path) -> None:
+    assert too_wide(page, SCREEN_PX, tmp_path) == []
+
+
+def test_page__fits_a_sheet_of_paper(page: str, tmp_path: Path) -> None:
+    assert too_wide(page.replace("@media print", "@media all"), A4_PX, tmp_path) == []
+
+
+def test_too_wide__does_notice(page: str, tmp_path: Path) -> None:
+    nowrap = page.replace("table.figures td.n { white-space: normal; }", "").replace("scroll", "scroll x")
+    assert too_wide(nowrap, A4_PX, tmp_path) != []
