@@ -23,7 +23,8 @@ A4_PX = 718
 """A4 between margins of 1 cm at 96 dots an inch."""
 MEASURE = """<script>
 const wide = [document.documentElement, ...document.querySelectorAll(".scroll")]
-  .filter(one => one.scrollWidth > one.clientWidth).map(one => one.innerText.slice(0, 30) + " " + one.scrollWidth + " in " + one.clientWidth);
+  .filter(one => one.scrollWidth > one.clientWidth)
+  .map(one => one.innerText.slice(0, 30) + " " + one.scrollWidth + " in " + one.clientWidth);
 document.title = document.querySelectorAll("table.figures").length + " tables;" + wide.join(";") + "|";
 </script>"""
 
