@@ -15,12 +15,15 @@ pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[repor
 import itertools
 import json
 
+import pandas as pd
 from rich.console import Console
 from synthetic_results import PROFILE, REAL, make_results
 
 from dlcp.errors import ExitCode
 from dlcp.model.experiment import Expectation
+from dlcp.model.tables import write_columns
 from dlcp.report import ReportSummary, report
+from dlcp.report.fabric_plots import queues
 from dlcp.report.load import load
 from dlcp.report.style import scheme_styles
 
@@ -160,6 +163,43 @@ def test_styles__are_apart_in_colour_lightness_line_and_marker(results: Path) ->
                        for look in looks)  # fmt: skip
     assert all(light - dark > 35 for dark, light in itertools.pairwise(lightness))
     assert len({str(look.line) for look in looks}) == len({look.marker for look in looks}) == len(looks)
+
+
+@pytest.mark.parametrize("status", ["suspect", "failed"])
+def test_page__shows_a_job_of_which_no_run_counts(tmp_path: Path, status: str) -> None:
+    root = make_results(tmp_path, repeats=2, iterations=2, tensors=1)
+    for run in root.glob("*-real-*/result.json"):
+        run.write_text(json.dumps(json.loads(run.read_text()) | {"status": status, "reason": "no CPU was left"}))
+    if status == "failed":  # early, before there was anything to write down
+        for table in root.glob("*-real-*/*.parquet"):
+            table.unlink()
+    html = report(root).html.read_text(encoding="utf-8")
+    assert "<h2>Job real</h2>" in html
+    assert f'<td class="n">0 + 2 {status}</td>' in html
+
+
+def test_queues__show_marks_only_where_there_are_some(tmp_path: Path) -> None:
+    root = make_results(tmp_path, repeats=1, iterations=2, tensors=1)
+    for run, marks in (("tcp-real-0", 0), ("tcp-tuned-real-0", 0), ("dlcp-real-0", 0), ("dlcp-profile-0", 7)):
+        file = root / run / "ports.parquet"
+        table = pd.read_parquet(file)
+        table["marked_ce_packets"] = marks
+        table.loc[table["queue"] == 7, "dropped_tail_packets"] = 0
+        if marks == 0:
+            table["dropped_wred_packets"] = 0
+        write_columns(root / run, "ports", {name: table[name].tolist() for name in table})
+    loaded = load(root)
+    plain, marked = (queues(loaded, job, LABELS) for job in (REAL, PROFILE))
+    assert plain is not None
+    assert marked is not None
+    assert (len(plain.axes), len(marked.axes)) == (3, 6)
+    legends = [[text.get_text() for text in one.legends[0].get_texts()] for one in (plain, marked)]
+    precedences = [f"precedence {p}" for p in range(3)]
+    assert legends[0] == ["precedence 0", "tail drop"]
+    assert legends[1] == [*precedences, "tail drop", "WRED drop, CE mark"]
+    html = report(root).html.read_text(encoding="utf-8")
+    assert html.count("What switches dropped (marked: none), all ports") == 2  # caption and alternative text
+    assert html.count("What switches dropped and marked, all ports") == 2
 
 
 def test_report__judges_the_lines_that_it_is_given(tmp_path: Path) -> None:

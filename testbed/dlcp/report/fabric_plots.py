@@ -19,6 +19,11 @@ from dlcp.report.load import Results
 
 _COUNTS = ["enqueued_packets", "dropped_wred_packets", "dropped_tail_packets", "dropped_loss_packets",
            "marked_ce_packets"]  # fmt: skip
+_KINDS = {
+    "////": {"dropped_tail_packets": "tail drop", "dropped_loss_packets": "injected loss"},
+    "": {"dropped_wred_packets": "WRED drop", "marked_ce_packets": "CE mark"},
+}
+"""Hatch of a bar → what it may show."""
 _PRECEDENCES = 3
 _BAR = 0.26
 
@@ -35,34 +40,48 @@ def queue_counts(results: Results) -> pd.DataFrame:
 
 
 def queues(results: Results, job: str, labels: tuple[str, ...]) -> Figure | None:
-    """Drops (above) and CE marks (below) in % of the packets, by queue and precedence; None without counters."""
+    """Drops by queue and precedence in % of the packets, CE marks below if there are any; None without counters."""
     counts = queue_counts(results)
     counts = counts[counts["job"] == job]
     if counts.empty:
         return None
+    marked = bool(counts["marked_ce_packets"].any())
     styles = style.scheme_styles(results)
     shown = sorted(int(queue) for queue in counts[counts[_COUNTS].sum(axis=1) > 0]["queue"].unique())
     with style.applied():
         fig, axes = style.figure(
-            results.example(job).regime, max(9.0, 2.4 * len(labels)), 5.0, 2, len(labels), sharex=True, sharey="row"
-        )
+            results.example(job).regime, max(9.0, 2.4 * len(labels)), 5.0 if marked else 3.2, 1 + marked, len(labels),
+            sharex=True, sharey="row",
+        )  # fmt: skip
         for column, label in enumerate(labels):
             mine = counts[counts["label"] == label]
-            _draw_queues(axes[0][column], axes[1][column], mine, shown, styles[label].colour)
+            _draw_queues([row[column] for row in axes], mine, shown, styles[label].colour)
             axes[0][column].set_title(label)
-            axes[1][column].set_xlabel("switch queue (7 is served first)")
+            axes[-1][column].set_xlabel("switch queue (7 is served first)")
         axes[0][0].set_ylabel("dropped\n(% of packets offered)")
-        axes[1][0].set_ylabel("marked CE\n(% of packets enqueued)")
+        if marked:
+            axes[1][0].set_ylabel("marked CE\n(% of packets enqueued)")
         for row in axes:
             row[0].set_ylim(0, max(1.1 * max(ax.dataLim.y1 for ax in row), 0.01))
-        greys = [Patch(facecolor=_shade("#303030", p), label=f"precedence {p}") for p in range(_PRECEDENCES)]
-        kinds = [Patch(facecolor="white", edgecolor="#303030", hatch="////", label="tail drop"),
-                 Patch(facecolor="white", edgecolor="#303030", label="WRED drop, mark")]  # fmt: skip
-        fig.legend(handles=[*greys, *kinds], loc="outside upper center", ncols=5)
+        keys = _queue_keys(counts)
+        fig.legend(handles=keys, loc="outside upper center", ncols=len(keys))
     return fig
 
 
-def _draw_queues(drops: Axes, marks: Axes, counts: pd.DataFrame, shown: list[int], colour: str) -> None:
+def _queue_keys(counts: pd.DataFrame) -> list[Patch]:
+    """The legend: the precedences and the kinds of drops and marks that the bars do show."""
+    bars = counts[counts[_COUNTS[1:]].sum(axis=1) > 0]
+    precedences = sorted(bars["precedence"].unique())
+    keys = [Patch(facecolor=_shade("#303030", p), label=f"precedence {p}") for p in precedences]
+    for hatch, kinds in _KINDS.items():
+        names = [name for column, name in kinds.items() if bars[column].any()]
+        if names:
+            keys.append(Patch(facecolor="white", edgecolor="#303030", hatch=hatch, label=", ".join(names)))
+    return keys
+
+
+def _draw_queues(column: list[Axes], counts: pd.DataFrame, shown: list[int], colour: str) -> None:
+    """column: the axes of the drops, and those of the marks if there are any."""
     for precedence in range(_PRECEDENCES):
         mine = counts[counts["precedence"] == precedence].set_index("queue").reindex(shown)[_COUNTS].fillna(0.0)
         wred, tail = mine["dropped_wred_packets"], mine["dropped_tail_packets"] + mine["dropped_loss_packets"]
@@ -70,11 +89,12 @@ def _draw_queues(drops: Axes, marks: Axes, counts: pd.DataFrame, shown: list[int
         x = np.arange(len(shown)) + _BAR * (precedence - 1)
         look: dict[str, Any] = {"width": _BAR, "color": _shade(colour, precedence), "edgecolor": colour,
                                 "linewidth": 0.6}  # fmt: skip
-        drops.bar(x, 100 * wred / offered, **look)
-        drops.bar(x, 100 * tail / offered, bottom=(100 * wred / offered).fillna(0.0), hatch="////",
-                  **(look | {"edgecolor": _hatch_colour(_shade(colour, precedence))}))  # fmt: skip
-        marks.bar(x, 100 * mine["marked_ce_packets"] / mine["enqueued_packets"].replace(0, np.nan), **look)
-    for ax in (drops, marks):
+        column[0].bar(x, 100 * wred / offered, **look)
+        column[0].bar(x, 100 * tail / offered, bottom=(100 * wred / offered).fillna(0.0), hatch="////",
+                      **(look | {"edgecolor": _hatch_colour(_shade(colour, precedence))}))  # fmt: skip
+        for marks in column[1:]:
+            marks.bar(x, 100 * mine["marked_ce_packets"] / mine["enqueued_packets"].replace(0, np.nan), **look)
+    for ax in column:
         ax.set_xticks(range(len(shown)), [str(queue) for queue in shown])
         ax.grid(axis="x", visible=False)
 

@@ -63,14 +63,20 @@ def _job(comparison: Comparison, job: JobComparison) -> dict[str, Any]:
          "done, below the share that is not: a flat stretch to the right is a tail. Marks: p99 and p99.9."),
         (plots.accuracy(comparison, job.job), "Test accuracy against training time: mean of the repeats and its 95 % "
          "band; thin lines are the repeats."),
-        (fabric_plots.queues(results, job.job, job.labels), "What switches dropped and marked, all ports together, by "
-         "queue and drop precedence, background traffic included."),
+        (fabric_plots.queues(results, job.job, job.labels), f"What switches dropped{_marked(job)}, all ports "
+         "together, by queue and drop precedence, background traffic included."),
     ]  # fmt: skip
     return {
         "name": job.job, "labels": job.labels, "subject": job.subject, "rows": rows, "notes": notes,
         "counts": job.counts,
         "pictures": [(_image(figure, caption), caption) for figure, caption in pictures if figure is not None],
     }  # fmt: skip
+
+
+def _marked(job: JobComparison) -> str:
+    """How the caption about drops goes on."""
+    estimates = [one for (_, name), one in job.estimates.items() if name == "marked_share"]
+    return " and marked" if any(one.value for one in estimates) else " (marked: none)"
 
 
 def _rows(job: JobComparison) -> tuple[list[dict[str, Any]], list[str]]:

@@ -24,12 +24,15 @@ Floats = npt.NDArray[np.float64]
 _LEGS = {"push": "push: worker → server", "pull": "pull: server → worker"}
 
 
-def gains(comparison: Comparison, job: str) -> Figure:
-    """What the subject wins or loses in every time, against every other scheme, with paired intervals."""
+def gains(comparison: Comparison, job: str) -> Figure | None:
+    """What the subject wins or loses in every time, against every other scheme, with paired intervals; None if no
+    pair of trusted runs has any."""
     mine = _job(comparison, job)
     others = mine.labels[:-1]
     metrics = [metric for metric in mine.metrics if metric.unit == "s"
                and any(mine.gains[against, metric.name].estimate.value is not None for against in others)]  # fmt: skip
+    if not metrics:
+        return None
     styles = style.scheme_styles(comparison.results)
     with style.applied():
         fig, [[ax]] = style.figure(comparison.results.example(job).regime, 9.0, 1.6 + 0.36 * len(metrics), 1, 1)
@@ -63,10 +66,13 @@ def _draw_gain(ax: Axes, y: float, estimate: Estimate, look: style.SchemeStyle) 
     ax.plot([value], [y], look.marker, color=look.colour, markersize=6, markeredgecolor="white", markeredgewidth=0.6)
 
 
-def times(comparison: Comparison, job: str) -> Figure:
-    """Job completion, iteration and exposed communication: every repeat a dot, mean and 95 % interval beside it."""
+def times(comparison: Comparison, job: str) -> Figure | None:
+    """Job completion, iteration and exposed communication: every repeat a dot, mean and 95 % interval beside it; None
+    if no run has any."""
     mine = _job(comparison, job)
     shown = [METRICS[name] for name in ("jct_s", "iteration_p50_s", "exposed_comm_s") if METRICS[name] in mine.metrics]
+    if not shown:
+        return None
     limits = {"jct_s": _ideal(comparison, job, "jct_s"), "iteration_p50_s": _ideal(comparison, job, "iteration_s")}
     with style.applied():
         fig, [axes] = style.figure(comparison.results.example(job).regime, 9.0, 3.4, 1, len(shown))
@@ -107,12 +113,15 @@ def _draw_times(ax: Axes, comparison: Comparison, mine: JobComparison, metric: M
         ax.set_xlabel("hollow: suspect run, not in the mean", fontsize=7.5)
 
 
-def message_cdf(comparison: Comparison, job: str) -> Figure:
-    """Message completion by leg: the CDF above, and below it the tail: the share that takes longer, log-log."""
+def message_cdf(comparison: Comparison, job: str) -> Figure | None:
+    """Message completion by leg: the CDF above, and below it the tail: the share that takes longer, log-log. None
+    without messages of a trusted run."""
     mine = _job(comparison, job)
     table = message_durations(comparison.results)
     table = table[(table["job"] == job) & table["trusted"].astype(bool)]
     legs = [leg for leg in _LEGS if (table["leg"] == leg).any()]
+    if not legs:
+        return None
     styles = style.scheme_styles(comparison.results)
     ideal_s = _ideal(comparison, job, "message_s")
     with style.applied():
@@ -183,8 +192,8 @@ def accuracy(comparison: Comparison, job: str) -> Figure | None:
                 _draw_accuracy(ax, curves, styles[label], label)
         ax.axhline(mine.target_accuracy, color="#9aa1a9", linewidth=0.9)
         ax.annotate(f"reached by every run: {mine.target_accuracy:.1%}".replace("%", " %"),
-                    (1, mine.target_accuracy), xycoords=("axes fraction", "data"), ha="right", va="bottom",
-                    xytext=(-3, 2), textcoords="offset points", fontsize=7.5, color=style.FAINT)  # fmt: skip
+                    (0, mine.target_accuracy), xycoords=("axes fraction", "data"), ha="left", va="bottom",
+                    xytext=(3, 2), textcoords="offset points", fontsize=7.5, color=style.FAINT)  # fmt: skip
         ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
         ax.set_xlim(left=0)
         ax.set_xlabel("training time (s), evaluation excluded")
