@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich import box
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -13,6 +14,7 @@ from dlcp.model.metrics import METRICS, Metric
 from dlcp.report.comparison import Comparison, Gain, JobComparison
 from dlcp.report.expectations import Outcome
 from dlcp.report.load import Results
+from dlcp.report.remarks import slow_messages_remark
 from dlcp.report.words import Unit, show_estimate, show_gain, unit_of
 
 _GROUPS = (
@@ -25,7 +27,7 @@ _MARKS = {"holds": ("✓", "green"), "does not hold": ("✗", "red"), "cannot te
 
 
 def print_comparison(console: Console, comparison: Comparison) -> None:
-    """All jobs' tables, each followed by the reasons of what was refused."""
+    """All jobs' tables, each followed by the reasons of what was refused and by what may surprise."""
     for job in comparison.jobs:
         console.print()
         console.print(Text.assemble((job.job, "bold"), ("   " + _counts(job), "dim")))
@@ -36,6 +38,8 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
                 console.print(_table(job, metrics, refused))
         for reason in refused:
             console.print(Text(f"  {reason}", style="dim"))
+        if remark := slow_messages_remark(job):
+            console.print(Padding(Text(remark), (1, 0, 0, 2)))
 
 
 def print_outcomes(console: Console, outcomes: tuple[Outcome, ...]) -> None:
