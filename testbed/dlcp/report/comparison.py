@@ -13,6 +13,7 @@ from dlcp.model.metrics import METRICS, Metric
 from dlcp.report.load import Results
 from dlcp.report.metrics import run_metrics, samples, target_accuracy
 from dlcp.report.statistics import (
+    MIN_REPEATS,
     Estimate,
     mean_interval,
     paired_difference,
@@ -108,11 +109,11 @@ def estimate(results: Results, runs: pd.DataFrame, job: str, label: str, metric:
 def gain(results: Results, runs: pd.DataFrame, job: str, subject: str, against: str, metric: Metric) -> Gain:
     """Subject against another scheme, over pairs of trusted runs with the same repeat and seed.
 
-    A tail that single runs cannot carry is compared through the pooled samples instead.
+    A tail that too few single runs carry is compared through the pooled samples instead.
     """
     pairs = pd.concat([_trusted(runs, label, metric) for label in (subject, against)], axis=1, join="inner")
     ours, theirs = pairs.to_numpy(dtype=np.float64).T
-    if metric.tail and metric.quantile is not None and len(ours) == 0:
+    if metric.tail and metric.quantile is not None and len(ours) < min(MIN_REPEATS, _pairs(runs, subject, against)):
         pooled = [samples(results, job, label, metric) for label in (subject, against)]
         found = quantile_ratio_interval((pooled[0].values, pooled[0].blocks), (pooled[1].values, pooled[1].blocks),
                                         metric.quantile, seed=SEED)  # fmt: skip
@@ -121,6 +122,14 @@ def gain(results: Results, runs: pd.DataFrame, job: str, subject: str, against: 
     else:
         found = paired_difference(ours, theirs)
     return Gain(metric, subject, against, found, _verdict(found, metric))
+
+
+def _pairs(runs: pd.DataFrame, *labels: str) -> int:
+    """How many (repeat, seed) have a trusted run of every label."""
+    trusted = runs[runs["trusted"].astype(bool)]
+    found = [set(zip(mine["repeat"], mine["seed"], strict=True))
+             for mine in (trusted[trusted["label"] == label] for label in labels)]  # fmt: skip
+    return len(set.intersection(*found))
 
 
 def _trusted(runs: pd.DataFrame, label: str, metric: Metric) -> pd.Series[float]:
