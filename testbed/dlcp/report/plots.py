@@ -21,6 +21,8 @@ from dlcp.report.words import unit_of
 
 Floats = npt.NDArray[np.float64]
 
+_IDEAL = {"jct_s": "jct_s", "iteration_p50_s": "iteration_s"}
+"""Metric → the figure of the ideal transport that it can be held against."""
 _LEGS = {"push": "push: worker → server", "pull": "pull: server → worker"}
 
 
@@ -73,16 +75,17 @@ def times(comparison: Comparison, job: str) -> Figure | None:
     shown = [METRICS[name] for name in ("jct_s", "iteration_p50_s", "exposed_comm_s") if METRICS[name] in mine.metrics]
     if not shown:
         return None
-    limits = {"jct_s": _ideal(comparison, job, "jct_s"), "iteration_p50_s": _ideal(comparison, job, "iteration_s")}
     with style.applied():
         fig, [axes] = style.figure(comparison.results.example(job).regime, 9.0, 3.4, 1, len(shown))
         for ax, metric in zip(axes, shown, strict=True):
-            _draw_times(ax, comparison, mine, metric, limits.get(metric.name))
+            draw_times(ax, comparison, mine, metric)
         fig.suptitle(f"{job}: times by scheme", fontsize=11, fontweight="bold")
     return fig
 
 
-def _draw_times(ax: Axes, comparison: Comparison, mine: JobComparison, metric: Metric, ideal_s: float | None) -> None:
+def draw_times(ax: Axes, comparison: Comparison, mine: JobComparison, metric: Metric) -> None:
+    """One metric: every repeat of every scheme, the mean and its interval, and the ideal transport's if it has one."""
+    ideal_s = ideal_s_of(comparison, mine.job, _IDEAL[metric.name]) if metric.name in _IDEAL else None
     runs = comparison.runs[comparison.runs["job"] == mine.job]
     unit = unit_of(metric, runs[metric.name].dropna())
     styles = style.scheme_styles(comparison.results)
@@ -123,7 +126,7 @@ def message_cdf(comparison: Comparison, job: str) -> Figure | None:
     if not legs:
         return None
     styles = style.scheme_styles(comparison.results)
-    ideal_s = _ideal(comparison, job, "message_s")
+    ideal_s = ideal_s_of(comparison, job, "message_s")
     with style.applied():
         fig, axes = style.figure(
             comparison.results.example(job).regime, 9.0, 6.2, 2, len(legs), sharex="col", sharey="row"
@@ -132,48 +135,67 @@ def message_cdf(comparison: Comparison, job: str) -> Figure | None:
             for label in mine.labels:
                 durations = table[(table["label"] == label) & (table["leg"] == leg)]["duration_s"].to_numpy(dtype=float)
                 if len(durations):
-                    _draw_distribution(axes[0][column], axes[1][column], durations, styles[label], label)
-            _label_distribution(axes[0][column], axes[1][column], leg, ideal_s, first=column == 0)
+                    _draw_cdf(axes[0][column], durations, styles[label], label)
+                    draw_tail(axes[1][column], durations, styles[label], label)
+            _label_cdf(axes[0][column], leg, ideal_s)
+            label_tail(axes[1][column], ideal_s)
+        axes[0][0].set_ylabel("messages done by then")
+        axes[1][0].set_ylabel("messages not done by then (log)")
+        axes[0][0].legend(loc="lower right")
         fig.suptitle(f"{job}: message completion time", fontsize=11, fontweight="bold")
     return fig
 
 
-def _draw_distribution(cdf: Axes, tail: Axes, durations_s: Floats, look: style.SchemeStyle, label: str) -> None:
-    """Quantiles at a few hundred levels, dense towards the tail, which ends where fewer than MIN_BEYOND remain."""
+def _draw_cdf(ax: Axes, durations_s: Floats, look: style.SchemeStyle, label: str) -> None:
+    values_ms, beyond = _levels(durations_s)
+    ax.plot(values_ms, 1 - beyond, color=look.colour, linestyle=look.line, label=label)
+
+
+def _levels(durations_s: Floats) -> tuple[Floats, Floats]:
+    """Quantiles (ms) at a few hundred levels, and the share beyond each: dense towards the tail, which ends where fewer
+    than MIN_BEYOND samples remain."""
     last = min(max(MIN_BEYOND / len(durations_s), 1e-5), 0.5)
     beyond = np.concatenate([np.linspace(1, 0.1, 120, endpoint=False), np.geomspace(0.1, last, 160)])
-    values = np.quantile(durations_s, 1 - beyond, method="inverted_cdf") * 1e3
-    kind = {"color": look.colour, "linestyle": look.line, "label": label}
-    cdf.plot(values, 1 - beyond, **kind)
-    tail.plot(values, beyond, **kind)
+    return np.quantile(durations_s, 1 - beyond, method="inverted_cdf") * 1e3, beyond
+
+
+def draw_tail(tail: Axes, durations_s: Floats, look: style.SchemeStyle, label: str) -> None:
+    """The share of the samples that take longer, with marks at p99 and p99.9 where the samples reach so far."""
+    values_ms, beyond = _levels(durations_s)
+    last = float(beyond[-1])
+    tail.plot(values_ms, beyond, color=look.colour, linestyle=look.line, label=label)
     for share in (0.01, 0.001):
         if share >= last:
             at = float(np.quantile(durations_s, 1 - share, method="inverted_cdf")) * 1e3
-            tail.plot([at], [share], look.marker, color=look.colour, markersize=5)
+            tail.plot([at], [share], look.marker, color=look.colour, markersize=5, zorder=4)
 
 
-def _label_distribution(cdf: Axes, tail: Axes, leg: str, ideal_s: float | None, *, first: bool) -> None:
+def _label_cdf(cdf: Axes, leg: str, ideal_s: float | None) -> None:
     cdf.set_title(_LEGS[leg])
-    cdf.set_xscale("log")
-    tail.set_yscale("log")
-    for ax in (cdf, tail):
-        if ideal_s:
-            ax.axvline(ideal_s * 1e3, **style.IDEAL, label="ideal transport" if ax is cdf else None)
-        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        ax.xaxis.set_minor_formatter(NullFormatter())
+    _time_axis(cdf, ideal_s)
     cdf.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
+
+
+def label_tail(tail: Axes, ideal_s: float | None) -> None:
+    """Log axes in ms and per cent, lines at p99 and p99.9, and one at the ideal transport's time if it is known."""
+    _time_axis(tail, ideal_s)
+    tail.set_yscale("log")
     tail.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
     for share, name in ((0.01, "p99"), (0.001, "p99.9")):
         if tail.get_ylim()[0] <= share:
-            tail.axhline(share, color="#9aa1a9", linewidth=0.8)
+            tail.axhline(share, color="#9aa1a9", linewidth=0.8, zorder=1)
             tail.annotate(name, (0, share), xycoords=("axes fraction", "data"), xytext=(3, 2),
                           textcoords="offset points", fontsize=7.5, color=style.FAINT)  # fmt: skip
     tail.set_xlabel("message completion time (ms, log)")
-    if first:
-        cdf.set_ylabel("messages done by then")
-        tail.set_ylabel("messages not done by then (log)")
-        cdf.legend(loc="lower right")
+
+
+def _time_axis(ax: Axes, ideal_s: float | None) -> None:
+    ax.set_xscale("log")
+    if ideal_s:
+        ax.axvline(ideal_s * 1e3, **style.IDEAL, label="ideal transport")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.xaxis.set_minor_formatter(NullFormatter())
 
 
 def accuracy(comparison: Comparison, job: str) -> Figure | None:
@@ -227,7 +249,7 @@ def _job(comparison: Comparison, job: str) -> JobComparison:
     return found
 
 
-def _ideal(comparison: Comparison, job: str, name: str) -> float | None:
+def ideal_s_of(comparison: Comparison, job: str, name: str) -> float | None:
     """A figure of the ideal transport, seconds: the mean over the runs that have it (a real job's compute varies)."""
     found = [run.result.ideal[name] for run in comparison.results.of(job) if name in run.result.ideal]
     return float(np.mean(found)) if found else None

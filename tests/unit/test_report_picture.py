@@ -1,0 +1,67 @@
+"""The README's picture, drawn by the script that makes it, from made-up results and from the stored sample."""
+
+from __future__ import annotations
+
+import runpy
+import shutil
+import struct
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
+
+from synthetic_results import PROFILE, make_results
+
+from dlcp.paths import REPOSITORY
+from dlcp.report.comparison import compare
+from dlcp.report.load import load
+from dlcp.report.overview import overview
+
+SCRIPT = REPOSITORY / "analysis" / "make_picture.py"
+STORED = REPOSITORY / "analysis" / "images" / "quickstart.png"
+
+
+def size_px(picture: Path) -> tuple[int, int]:
+    header = picture.read_bytes()[:24]
+    assert header.startswith(b"\x89PNG")
+    width, height = struct.unpack(">II", header[16:])
+    return width, height
+
+
+def draw(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *arguments])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+
+
+def test_script__draws_the_same_picture_of_the_same_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tarfile.open(REPOSITORY / "analysis" / "sample.tar.xz") as archive:
+        archive.extractall(tmp_path, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+    (experiment,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    one, two = tmp_path / "new" / "one.png", tmp_path / "new" / "two.png"
+    draw(monkeypatch, str(experiment), str(one))
+    draw(monkeypatch, str(experiment), str(two))
+    assert one.read_bytes() == two.read_bytes()
+    assert size_px(one)[0] == size_px(STORED)[0] == 1104
+
+
+def test_stored_picture__is_small() -> None:
+    assert STORED.stat().st_size < 150_000
+
+
+def test_overview__names_schemes_and_regime_and_refuses_what_does_not_count(tmp_path: Path) -> None:
+    root = make_results(tmp_path, repeats=2, iterations=5, tensors=2, suspect=(("DLCP", PROFILE, 0),))
+    figure = overview(compare(load(root)), PROFILE)
+    tail, *times = figure.axes
+    legend = tail.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["TCP", "TCP tuned", "DLCP", "ideal transport"]
+    assert [ax.get_xlabel() for ax in times] == ["hollow: suspect run, not in the mean"] * 2
+    assert "port buffer 50 kB = 33 packets" in figure.get_supxlabel()
+    for run in root.iterdir():
+        if not run.name.endswith("-profile-0") or run.name.startswith("tcp"):
+            shutil.rmtree(run)
+    with pytest.raises(ValueError, match="no run of job 'profile' counts"):
+        overview(compare(load(root)), PROFILE)
