@@ -13,12 +13,17 @@ import pytest
 
 pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
 
+import numpy as np
+from matplotlib.figure import Figure
 from synthetic_results import PROFILE, make_results
 
 from dlcp.paths import REPOSITORY
 from dlcp.report.comparison import compare
 from dlcp.report.load import load
+from dlcp.report.metrics import Samples
 from dlcp.report.overview import overview
+from dlcp.report.plots import draw_tail
+from dlcp.report.style import SchemeStyle
 
 SCRIPT = REPOSITORY / "analysis" / "make_picture.py"
 STORED = REPOSITORY / "analysis" / "images" / "quickstart.png"
@@ -45,6 +50,14 @@ def test_script__draws_the_same_picture_of_the_same_results(tmp_path: Path, monk
     draw(monkeypatch, str(experiment), str(two))
     assert one.read_bytes() == two.read_bytes()
     assert size_px(one)[0] == size_px(STORED)[0] == 1104
+
+
+@pytest.mark.parametrize(("iterations", "marks"), [(5, 0), (100, 1)])
+def test_tail__marks_a_percentile_only_where_the_samples_carry_it(iterations: int, marks: int) -> None:
+    ax = Figure().subplots()
+    values = 1 + np.arange(1000) * 37 % 1000 / 1000  # the slow ones far apart, so from as many iterations as there are
+    draw_tail(ax, Samples(values, np.arange(1000) * iterations // 1000), SchemeStyle("#000000", "-", "o", ""), "x")
+    assert len(ax.lines) == 1 + marks  # 1000 samples carry the p99 if ten iterations have slow ones, the p99.9 never
 
 
 def test_stored_picture__is_small() -> None:

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from dlcp.model.metrics import METRICS
 from dlcp.report import style
 from dlcp.report.comparison import Comparison
-from dlcp.report.metrics import message_durations
+from dlcp.report.metrics import samples
 from dlcp.report.plots import draw_tail, draw_times, ideal_s_of, label_tail
 
 WIDTH_IN, HEIGHT_IN = 9.2, 3.8
@@ -24,8 +24,6 @@ def overview(comparison: Comparison, job: str) -> Figure:
     if mine is None or not any(mine.counts[label].get("ok") for label in mine.labels):
         raise ValueError(f"no run of job {job!r} counts")
     results = comparison.results
-    table = message_durations(results)
-    table = table[(table["job"] == job) & table["trusted"].astype(bool)]
     styles = style.scheme_styles(results)
     shown = [METRICS[name] for name in _TITLES if METRICS[name] in mine.metrics]
     with style.applied():
@@ -34,9 +32,9 @@ def overview(comparison: Comparison, job: str) -> Figure:
             gridspec_kw={"width_ratios": [1.6, *(1 for _ in shown)]},
         )  # fmt: skip
         for label in mine.labels:
-            durations = table[table["label"] == label]["duration_s"].to_numpy(dtype=float)
-            if len(durations):
-                draw_tail(tail, durations, styles[label], label)
+            drawn = samples(results, job, label, METRICS["message_p99_s"])
+            if len(drawn.values):
+                draw_tail(tail, drawn, styles[label], label)
         label_tail(tail, ideal_s_of(comparison, job, "message_s"))
         tail.set_ylabel("messages not done by then (log)")
         tail.set_title("message completion: the tail")

@@ -57,11 +57,12 @@ def _job(comparison: Comparison, job: JobComparison) -> dict[str, Any]:
     results = comparison.results
     pictures = [
         (plots.gains(comparison, job.job), f"Change of every time with {job.subject}, paired over repeats of the same "
-         "seed. A hollow mark has too few pairs for an interval."),
+         "seed; tails that too few single runs carry, over all samples. Hollow: too few pairs for an interval."),
         (plots.times(comparison, job.job), "Every repeat is a mark, thin lines join the same seed; beside them mean "
          "and 95 % interval. The dotted line is an ideal transport: line rate, perfectly overlapped."),
         (plots.message_cdf(comparison, job.job), "Message completion by leg. Above the share of messages that are "
-         "done, below the share that is not: a flat stretch to the right is a tail. Marks: p99 and p99.9."),
+         "done, below the share that is not: a flat stretch to the right is a tail. Marks: p99 and p99.9, "
+         "where the samples carry them."),
         (plots.accuracy(comparison, job.job), "Test accuracy against training time: mean of the repeats and its 95 % "
          "band; thin lines are the repeats."),
         (fabric_plots.queues(results, job.job, job.labels), f"What switches dropped{_marked(job)}, all ports "

@@ -15,8 +15,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentF
 from dlcp.model.metrics import METRICS, Metric
 from dlcp.report import style
 from dlcp.report.comparison import Comparison, JobComparison
-from dlcp.report.metrics import message_durations
-from dlcp.report.statistics import MIN_BEYOND, Estimate, mean_interval
+from dlcp.report.metrics import Samples, samples
+from dlcp.report.statistics import MIN_BEYOND, Estimate, mean_interval, quantile, refuse_quantile
 from dlcp.report.words import unit_of
 
 Floats = npt.NDArray[np.float64]
@@ -120,9 +120,9 @@ def message_cdf(comparison: Comparison, job: str) -> Figure | None:
     """Message completion by leg: the CDF above, and below it the tail: the share that takes longer, log-log. None
     without messages of a trusted run."""
     mine = _job(comparison, job)
-    table = message_durations(comparison.results)
-    table = table[(table["job"] == job) & table["trusted"].astype(bool)]
-    legs = [leg for leg in _LEGS if (table["leg"] == leg).any()]
+    drawn = {(leg, label): samples(comparison.results, job, label, METRICS[f"{leg}_p99_s"])
+             for leg in _LEGS for label in mine.labels}  # fmt: skip
+    legs = [leg for leg in _LEGS if any(len(drawn[leg, label].values) for label in mine.labels)]
     if not legs:
         return None
     styles = style.scheme_styles(comparison.results)
@@ -133,10 +133,9 @@ def message_cdf(comparison: Comparison, job: str) -> Figure | None:
         )
         for column, leg in enumerate(legs):
             for label in mine.labels:
-                durations = table[(table["label"] == label) & (table["leg"] == leg)]["duration_s"].to_numpy(dtype=float)
-                if len(durations):
-                    _draw_cdf(axes[0][column], durations, styles[label], label)
-                    draw_tail(axes[1][column], durations, styles[label], label)
+                if len(drawn[leg, label].values):
+                    _draw_cdf(axes[0][column], drawn[leg, label].values, styles[label], label)
+                    draw_tail(axes[1][column], drawn[leg, label], styles[label], label)
             _label_cdf(axes[0][column], leg, ideal_s)
             label_tail(axes[1][column], ideal_s)
         axes[0][0].set_ylabel("messages done by then")
@@ -159,15 +158,14 @@ def _levels(durations_s: Floats) -> tuple[Floats, Floats]:
     return np.quantile(durations_s, 1 - beyond, method="inverted_cdf") * 1e3, beyond
 
 
-def draw_tail(tail: Axes, durations_s: Floats, look: style.SchemeStyle, label: str) -> None:
-    """The share of the samples that take longer, with marks at p99 and p99.9 where the samples reach so far."""
-    values_ms, beyond = _levels(durations_s)
-    last = float(beyond[-1])
+def draw_tail(tail: Axes, drawn: Samples, look: style.SchemeStyle, label: str) -> None:
+    """The share of the samples that take longer, with marks at p99 and p99.9 where the samples carry them."""
+    values_ms, beyond = _levels(drawn.values)
     tail.plot(values_ms, beyond, color=look.colour, linestyle=look.line, label=label)
     for share in (0.01, 0.001):
-        if share >= last:
-            at = float(np.quantile(durations_s, 1 - share, method="inverted_cdf")) * 1e3
-            tail.plot([at], [share], look.marker, color=look.colour, markersize=5, zorder=4)
+        if not refuse_quantile(drawn.values, drawn.blocks, 1 - share):
+            at_ms = quantile(drawn.values, 1 - share) * 1e3
+            tail.plot([at_ms], [share], look.marker, color=look.colour, markersize=5, zorder=4)
 
 
 def _label_cdf(cdf: Axes, leg: str, ideal_s: float | None) -> None:
