@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -40,7 +41,9 @@ def test_notebook__runs_from_the_stored_sample(notebook: Path, tmp_path: Path, m
     said = "".join(output.get("text", "") for output in outputs)
     assert "30 runs" in said
     by_hand, toolkit = (line for line in said.splitlines() if line.startswith(("by hand:", "the toolkit:")))
-    assert by_hand.split()[2][:6] in toolkit  # the ratio, to four decimals
+    ratio = re.search(r"value=([0-9.]+)", toolkit)
+    assert ratio is not None
+    assert float(by_hand.split()[2]) == pytest.approx(float(ratio[1]), abs=6e-5)  # the one has four decimals
     pictures = [output for output in outputs if "image/svg+xml" in output.get("data", {})]
     assert len(pictures) == 7
 
