@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -54,7 +55,7 @@ class Iteration:
     parameters_crc32: int = 0
 
 
-class _Rank:
+class _Rank(ABC):
     """What worker and server share: every completion is noted, every wait is bounded.
 
     completions: all so far. give_up_at_s: an instant (CLOCK_MONOTONIC) when waiting ends in any case.
@@ -86,8 +87,9 @@ class _Rank:
         for completion in completions:
             self._note(completion)
 
+    @abstractmethod
     def _note(self, completion: Completion) -> None:
-        raise NotImplementedError
+        """What one completion means to this side."""
 
 
 class Worker(_Rank):

@@ -1,0 +1,30 @@
+"""Numbers that Python names for itself, because it must know them without the C core, are the C core's own."""
+
+import pytest
+
+from dlcp.agents.background import PAYLOAD_BYTES
+from dlcp.model.qos import PRECEDENCES, QUEUES
+from dlcp.model.regime import PACKET_BYTES
+from dlcp.transport._native import lib
+from dlcp.transport.codepoint import tos_of_queue
+from dlcp.transport.tagging import ELEMENT_BYTES, PACKET_ELEMENTS
+
+
+def test_packets_are_of_the_size_that_wire_h_says() -> None:
+    assert PACKET_ELEMENTS * ELEMENT_BYTES == PACKET_BYTES == PAYLOAD_BYTES == lib.DLCP_PAYLOAD_BYTES
+
+
+def test_queues_and_precedences_are_those_of_codepoint_h() -> None:
+    assert (lib.DLCP_QUEUES, lib.DLCP_PRECEDENCES) == (QUEUES, PRECEDENCES)
+
+
+@pytest.mark.parametrize("queue", range(QUEUES))
+def test_a_tos_byte_names_its_queue_to_the_switch(queue: int) -> None:
+    dscp = lib.dlcp_tos_dscp(tos_of_queue(queue))
+    assert (lib.dlcp_dscp_queue(dscp), lib.dlcp_dscp_precedence(dscp)) == (queue, 0)
+
+
+@pytest.mark.parametrize("queue", [-1, 8])
+def test_a_queue_that_is_not_there_has_no_tos_byte(queue: int) -> None:
+    with pytest.raises(ValueError, match="does not exist"):
+        tos_of_queue(queue)
