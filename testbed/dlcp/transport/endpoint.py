@@ -3,40 +3,87 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import Any, Protocol
+from enum import Enum, IntEnum, IntFlag
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
+Values = npt.NDArray[Any]
+"""Elements of a tensor's dtype; bfloat16, which numpy lacks, as uint16."""
+Counts = npt.NDArray[np.uint16]
+Dtype = Literal["float32", "float16", "bfloat16"]
 
 
 class Leg(IntEnum):
-    """Which way a tensor travels: worker → server, or server → worker."""
+    """Which way a tensor travels: worker → server, or server → worker; in a ring reduce-scatter, or all-gather."""
 
     PUSH = 0
     PULL = 1
 
 
+class Placement(Enum):
+    """What a receive buffer holds where nothing arrives, and what becomes of what arrives.
+
+    ZERO: the buffer is zeroed first. KEEP: holes keep what the buffer held. ADD: what arrives is added, in the
+    tensor's dtype, to what the buffer holds; holes keep it.
+    """
+
+    ZERO = 0
+    KEEP = 1
+    ADD = 2
+
+
+class Droppable(IntFlag):
+    """Which packets of a tensor may be tagged as droppable on the push leg: those of small gradients, of large ones."""
+
+    NONE = 0
+    SMALL = 1
+    LARGE = 2
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What may stay missing of a message. Both limits must hold; 1 is no limit.
+
+    bytes_share: of its bytes (the papers' p); 0 delivers everything. energy_share: of its energy Σ g², as the
+    magnitude codes of its packets tell it.
+    """
+
+    bytes_share: float
+    energy_share: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.bytes_share <= 1 and 0 <= self.energy_share <= 1):
+            raise ValueError(f"a bound is a share from 0 to 1, not {self}")
+
+
+RELIABLE = Bound(0.0)
+
+
 @dataclass(frozen=True)
 class MessageKey:
-    """With the peer's rank, what names a message: one tensor's journey on one leg of one iteration."""
+    """With the peer's rank, what names a message: one tensor's journey on one leg of one iteration.
+
+    step: the hop, where one leg of a tensor takes several messages (a ring); 0 to 65535.
+    """
 
     iteration: int
     tensor: int
     leg: Leg
+    step: int = 0
 
 
 @dataclass(frozen=True)
 class Completion:
     """One message that is over at this end.
 
-    received: True at the receiver (the buffer holds what arrived; holes are zero), False at the sender (the
+    received: True at the receiver (the buffer holds what arrived; see Placement), False at the sender (the
     buffer may be reused). Bytes are payload. start_s: at the sender when it was handed over, at the receiver
     when it was registered; end_s: when it was over. CLOCK_MONOTONIC seconds.
-    lost_bytes: never delivered (only known at the receiver; 0 at the sender). resent_bytes and probes: known
-    at the sender.
+    lost_bytes, lost_energy_share: never delivered (only known at the receiver; 0 at the sender). resent_bytes and
+    probes: known at the sender.
     """
 
     peer: int
@@ -49,6 +96,7 @@ class Completion:
     probes: int
     start_s: float
     end_s: float
+    lost_energy_share: float = 0.0
 
 
 class TransportError(RuntimeError):
@@ -56,20 +104,58 @@ class TransportError(RuntimeError):
 
 
 class Endpoint(Protocol):
-    """One rank's end. Thread-safe calls are not required: one thread drives an endpoint.
+    """One rank's end. One thread drives it, but for DLCP's: there `declare`, `receive` and `send` may be called by
+    other threads while one thread waits.
 
-    Every tensor's size, layer and bound are agreed before training (`declare`), the same at every rank.
+    Every tensor's size, layer and bounds are agreed before they are used (`declare`), the same at every rank.
     """
 
-    def declare(self, tensor: int, elements: int, *, queue: int, droppable: bool, must_arrive: bool) -> None:
-        """Agree a tensor: float32 elements; the switch queue of its layer; whether its small-gradient packets
-        may be tagged as droppable on the push leg; must_arrive: bound 0 on every leg."""
+    def declare(
+        self,
+        tensor: int,
+        elements: int,
+        *,
+        queue: int,
+        droppable: Droppable = Droppable.NONE,
+        must_arrive: bool = False,
+        push_bound: Bound = RELIABLE,
+        pull_bound: Bound = RELIABLE,
+        dtype: Dtype = "float32",
+    ) -> None:
+        """Agree a tensor: elements of dtype; the switch queue of its layer; which of its packets may be tagged as
+        droppable on the push leg; must_arrive: nothing of it may be lost, whatever a bound says."""
 
-    def receive(self, peer: int, key: MessageKey, buffer: Floats) -> None:
-        """Register a buffer (1-D, contiguous, zeroed by the callee) before the peer may send into it."""
+    def receive(
+        self,
+        peer: int,
+        key: MessageKey,
+        buffer: Values,
+        *,
+        placement: Placement = Placement.ZERO,
+        bound: Bound | None = None,
+        contributors: Counts | None = None,
+    ) -> None:
+        """Register a 1-D contiguous buffer before the peer may send into it.
 
-    def send(self, peer: int, key: MessageKey, data: Floats) -> None:
-        """Hand a 1-D contiguous array over; it must not change until its completion."""
+        bound: for this message instead of the declared one (a schedule over training changes it by iteration).
+        contributors: (packets,) of the tensor; told how many ranks' values each packet of the buffer sums up: set
+        to what the sender said of it, or 0 in a hole; with Placement.ADD that is added to what it held.
+        """
+
+    def send(
+        self,
+        peer: int,
+        key: MessageKey,
+        data: Values,
+        *,
+        bound: Bound | None = None,
+        contributors: Counts | None = None,
+    ) -> None:
+        """Hand a 1-D contiguous array over; it must not change until its completion.
+
+        bound: as in receive; both ends of a message say the same. contributors: (packets,) how many ranks' values
+        each packet sums up; 1 each if not given. Copied.
+        """
 
     def wait(self, timeout_s: float) -> list[Completion]:
         """Completions since the last call; waits for at least one, up to timeout_s. Empty = time ran out.
