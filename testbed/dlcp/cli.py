@@ -43,6 +43,11 @@ app = App(
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for a program instead of text.")]
 Results = Annotated[Path, Parameter(name="--results", help="Folder that results are in.")]
+Repeats = Annotated[int, Parameter(name="--repeats", help="Runs of each variant, in turn; a figure to quote has 5.")]
+Namespaces = Annotated[
+    bool,
+    Parameter(name="--namespaces", negative="", help="In network namespaces made for it, offloads off (needs root)."),
+]
 On = Annotated[str, Parameter(name="--on", help="Substrate to run on: emulate.")]
 
 
@@ -238,6 +243,138 @@ def clean(
 
     found = (remove if yes else find)(folder, with_results=results)
     screen.print_cleaning(found, removed=yes)
+    return ExitCode.FINE
+
+
+bench = App(
+    name="bench",
+    help="Measure what this machine reaches: goodput, completion times, CPU, as ratios of one interleaved run.",
+    help_epilogue="Figures are the best and the median of the repeats. A line on the machine says who else was busy.",
+)
+app.command(bench)
+
+
+@bench.command
+def transport(
+    *,
+    listen: str | None = None,
+    connect: str | None = None,
+    key_file: Path | None = None,
+    once: Annotated[bool, Parameter(negative="")] = False,
+    namespaces: Namespaces = False,
+    size: Annotated[list[str] | None, Parameter(negative="")] = None,
+    count: int = 200,
+    in_flight: int = 2,
+    rate: str = "40 Gbit/s",
+    loss: str = "0 %",
+    loss_back: str = "0 %",
+    bound: str = "0 %",
+    stop: Literal["lazy", "eager"] = "lazy",
+    congestion_control: str = "timely",
+    selective_drop: Literal["off", "wred", "ect"] = "off",
+    queue: int = 3,
+    senders: int = 1,
+    buffer: str | None = None,
+    segmentation: bool = True,
+    against: Literal["none", "python", "reliable"] = "none",
+    repeats: Repeats = 5,
+    json: Json = False,
+) -> int:
+    """Like iperf3 for DLCP: goodput, completion times, CPU a packet, losses, between two ends.
+
+    The ends are on loopback, or with --namespaces on a veth pair that every packet crosses alone, or on two hosts:
+    one with --listen (it receives), the other with --connect and the key that the listener shows.
+
+    * CPU a packet, and against pure Python: `dlcp bench transport --namespaces --size 28.8MB --count 10
+      --against python`
+    * a bound against bound 0 under loss: `dlcp bench transport --namespaces --rate 1Gbit/s --loss 1% --bound 10%
+      --size 200kB --count 1000 --against reliable`
+    * an incast of 32: `dlcp bench transport --namespaces --rate 1Gbit/s --senders 32 --count 10`
+
+    Parameters
+    ----------
+    listen
+        ADDRESS[:PORT] of this host to receive at.
+    connect
+        ADDRESS:PORT of a listener; its key in DLCP_BENCH_KEY or --key-file.
+    key_file
+        File that holds the key, instead of DLCP_BENCH_KEY.
+    once
+        With --listen: end after one bench.
+    size
+        Tensor size, such as "1 MB"; several are sent in turn.
+    count
+        Messages that each sender sends in a repeat; p99 needs 1000.
+    in_flight
+        Messages that each sender has under way at once.
+    rate
+        What each sender paces itself to; of the shared port, where there is one.
+    loss
+        Share of the packets dropped at random on the way to the receiver (--namespaces).
+    loss_back
+        The same on the way back: acknowledgements and control.
+    bound
+        Share of a message's bytes that need not arrive.
+    stop
+        lazy: a message ends after the sender's first pass; eager: as soon as its bound is met.
+    congestion_control
+        Name of the algorithm.
+    selective_drop
+        How droppable packets are tagged.
+    queue
+        Switch queue of the tensors, 0 to 6.
+    senders
+        N: so many senders share a port to one receiver (--namespaces).
+    buffer
+        Buffer of the shared port, such as "40 kB"; one bandwidth-delay product, measured, if not given with --senders.
+    segmentation
+        Hand the kernel bursts (UDP_SEGMENT).
+    against
+        What runs in turn with it: the same packets moved by pure Python, or the same messages with bound 0.
+    """
+    from dlcp import screen
+    from dlcp.bench.options import TransportOptions, quantity
+    from dlcp.model import units
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    if listen is not None:
+        from dlcp.bench.hosts import listen as serve
+
+        return serve(listen, key_file, say, once=once)
+    options = TransportOptions(
+        sizes_bytes=tuple(quantity("--size", units.parse_size_bytes, text) for text in size or ["1 MB"]),
+        count=count,
+        in_flight=in_flight,
+        rate_bps=quantity("--rate", units.parse_rate_bps, rate),
+        loss=quantity("--loss", units.parse_fraction, loss),
+        loss_back=quantity("--loss-back", units.parse_fraction, loss_back),
+        bound=quantity("--bound", units.parse_fraction, bound),
+        stop=stop,
+        congestion_control=congestion_control,
+        selective_drop=selective_drop,
+        queue=queue,
+        senders=senders,
+        buffer_bytes=quantity("--buffer", units.parse_size_bytes, buffer) if buffer is not None else 0,
+        shaped=buffer is not None,
+        segmentation=segmentation,
+        repeats=repeats,
+        against=against,
+        namespaces=namespaces,
+    )
+    if connect is not None:
+        from dlcp.bench.hosts import connect as run_against
+
+        found = run_against(connect, key_file, options, say)
+    else:
+        from dlcp.bench.transport import bench as run_here
+
+        found = run_here(options, say)
+    if json:
+        screen.print_json(found)
+    else:
+        screen.print_bench(found)
     return ExitCode.FINE
 
 

@@ -204,6 +204,27 @@ def print_cleaning(cleaning: Cleaning, *, removed: bool) -> None:
         out.print(f"{len(cleaning.leftovers)} to remove ({total}); add --yes to do it")
 
 
+def print_bench(found: Mapping[str, Any]) -> None:
+    """A bench's report: the figures, what a reader must know, and whether the machine was quiet."""
+    out = console()
+    out.print(f"[bold]dlcp bench {found['bench']}[/] ({escape(found['where'])})")
+    print_rows([
+        {
+            "figure": figure["name"], "best": figure["why"] or _figure(figure["best"]),
+            "median": _figure(figure["median"]), "unit": figure["unit"] if figure["values"] else "",
+            "repeats": figure["repeats"] or "", "limit": figure["limit"],
+        }
+        for figure in found["figures"]
+    ])  # fmt: skip
+    for note in found["notes"]:
+        out.print(escape(note), soft_wrap=True)
+    out.print(escape(found["machine"]["words"]), soft_wrap=True)
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
 def _count(number: int, word: str) -> str:
     return f"{number} {word}{'s' * (number != 1)}"
 

@@ -27,9 +27,10 @@ ALLOWED: dict[str, set[str]] = {
     "substrates": {"model", *TRANSPORTS, "schemes", "agents"},
     "runner": {"model", *TRANSPORTS, "schemes", "agents", "substrates"},
     "report": {"model"},
+    "bench": {"model", *TRANSPORTS, "frameworks", "substrates"},
     "screen": {"model", "runner"},
     "progress": {"model", "runner", "substrates"},
-    "cli": {"model", "runner", "report", "screen", "progress"},
+    "cli": {"model", "runner", "report", "bench", "screen", "progress"},
 }
 """Part → parts that it may import, besides FREE and itself.
 

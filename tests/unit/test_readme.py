@@ -36,7 +36,7 @@ def test_the_table_names_every_command_and_no_other() -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_arguments_are_those_that_the_command_takes(command: str) -> None:
     function, bound, _ = app.parse_args(shlex.split(command)[1:], print_error=False, exit_on_error=False)
-    assert function.__name__ == shlex.split(command)[1]
+    assert function.__name__ in shlex.split(command)[1:3]
     assert "experiment" not in bound.signature.parameters or bound.arguments["experiment"] == "quickstart"
 
 

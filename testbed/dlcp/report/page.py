@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from dlcp.model.metrics import METRICS
+from dlcp.model.samples import MIN_BEYOND
 from dlcp.report import fabric_plots, plots, statistics, style
 from dlcp.report.checks import losses, replicas
 from dlcp.report.comparison import Comparison, JobComparison
@@ -47,6 +48,7 @@ def page(comparison: Comparison, outcomes: tuple[Outcome, ...], problems: tuple[
         trusted=sum(run.trusted for run in results.runs),
         provenance=provenance_rows(results),
         statistics=statistics,
+        min_beyond=MIN_BEYOND,
         metrics=[metric for metric in METRICS.values() if any(metric in job.metrics for job in comparison.jobs)],
     )
 

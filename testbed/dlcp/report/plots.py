@@ -13,10 +13,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
 
 from dlcp.model.metrics import METRICS, Metric
+from dlcp.model.samples import MIN_BEYOND
 from dlcp.report import style
 from dlcp.report.comparison import Comparison, JobComparison
 from dlcp.report.metrics import Samples, samples
-from dlcp.report.statistics import MIN_BEYOND, Estimate, mean_interval, quantile, refuse_quantile
+from dlcp.report.statistics import Estimate, mean_interval, quantile, refuse_quantile
 from dlcp.report.words import unit_of
 
 Floats = npt.NDArray[np.float64]

@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from dlcp.model.samples import too_few_for
+
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 CONFIDENCE = 0.95
 MIN_REPEATS = 5
 """Fewer values than this get no interval: t at 2 to 4 values is so wide that any claim hangs on one run."""
-MIN_BEYOND = 10
-"""Samples that must lie beyond a quantile before it is quoted: 1000 samples for p99, 10000 for p99.9."""
 MIN_BLOCKS_BEYOND = 10
 """Different iterations that those samples must come from: one burst delays many messages at once."""
 RESAMPLES = 1000
@@ -94,11 +94,10 @@ def refuse_quantile(samples: Floats, blocks: Integers, q: float) -> str:
     Rule: at least MIN_BEYOND samples beyond it, from at least MIN_BLOCKS_BEYOND iterations. `blocks` names each
     sample's iteration.
     """
-    beyond = round((1 - q) * len(samples), 6)
-    if beyond < MIN_BEYOND:
-        needed = math.ceil(round(MIN_BEYOND / (1 - q), 6))
-        return f"p{100 * q:g} needs {needed} samples, there are {len(samples)}"
+    if why := too_few_for(q, len(samples)):
+        return why
     if q > 0.9:
+        beyond = round((1 - q) * len(samples), 6)
         slowest = blocks[np.argpartition(samples, len(samples) - int(beyond))[-int(beyond) :]]
         sources = len(np.unique(slowest))
         if sources < MIN_BLOCKS_BEYOND:

@@ -1,0 +1,89 @@
+"""What a transport bench is asked for: read from the command line, all problems at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dlcp.errors import Problem, Problems
+from dlcp.model import units
+
+Against = Literal["none", "python", "reliable"]
+ELEMENT_BYTES = 4
+MOST_SENDERS = 256
+MOST_BYTES_IN_MEMORY = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class TransportOptions:
+    """One transport bench.
+
+    sizes_bytes: of the tensors, sent in turn. count: messages a sender and repeat. rate_bps: what each sender paces
+    itself to, and the shaped port's rate. loss: share of the packets dropped at random, by direction: to the
+    receiver (data), to the sender (control). buffer_bytes: of the shaped port; 0 = one bandwidth-delay product of the
+    round trip measured there. against: what runs in turn with it: the pure-Python pair, or DLCP's own bound 0.
+    """
+
+    sizes_bytes: tuple[int, ...] = (1_000_000,)
+    count: int = 200
+    in_flight: int = 2
+    rate_bps: float = 40e9
+    loss: float = 0.0
+    loss_back: float = 0.0
+    bound: float = 0.0
+    stop: Literal["lazy", "eager"] = "lazy"
+    congestion_control: str = "timely"
+    selective_drop: Literal["off", "wred", "ect"] = "off"
+    queue: int = 3
+    senders: int = 1
+    buffer_bytes: int = 0
+    shaped: bool = False
+    segmentation: bool = True
+    repeats: int = 5
+    against: Against = "none"
+    namespaces: bool = False
+    seed: int = 1
+
+    def check(self) -> None:
+        """Raises Problems with everything that is wrong."""
+        found = [
+            Problem(where, what, hint)
+            for wrong, where, what, hint in (
+                (not self.sizes_bytes, "--size", "no size is given", "such as --size 1MB"),
+                (any(size < ELEMENT_BYTES or size % ELEMENT_BYTES for size in self.sizes_bytes), "--size",
+                 "a tensor is a whole number of float32, 4 bytes each", "such as --size 1MB"),
+                (self.count < 1, "--count", f"{self.count} messages", "1 or more"),
+                (self.in_flight < 1, "--in-flight", f"{self.in_flight} messages", "1 or more"),
+                (self.repeats < 1, "--repeats", f"{self.repeats} repeats", "1 or more; 5 for a figure to quote"),
+                (not 1 <= self.senders <= MOST_SENDERS, "--senders", f"{self.senders} senders", f"1 to {MOST_SENDERS}"),
+                (not 0 <= self.queue <= 6, "--queue", f"queue {self.queue}", "0 to 6; 7 is for control packets"),
+                (self.loss >= 1 or self.loss_back >= 1, "--loss", "all packets lost: nothing would end", "below 100 %"),
+                (self.against == "reliable" and self.bound == 0, "--against reliable",
+                 "compares a bound with bound 0, and the bound is 0", "add --bound, such as --bound '10 %'"),
+                (self.against == "python" and self.senders > 1, "--against python",
+                 "is a pair: one sender, one receiver", "leave --senders out"),
+                (self._buffer_bytes() > MOST_BYTES_IN_MEMORY, "--size",
+                 "the receive buffers would take more than 1 GB", "make --size, --senders or --in-flight smaller"),
+            )
+            if wrong
+        ]  # fmt: skip
+        if found:
+            raise Problems(found)
+
+    def _buffer_bytes(self) -> int:
+        """What the receiver holds at most: twice what is in flight, of the largest tensor."""
+        return max(self.sizes_bytes, default=0) * self.senders * 2 * self.in_flight
+
+    @property
+    def elements(self) -> list[int]:
+        """Float32 values of each tensor."""
+        return [size // ELEMENT_BYTES for size in self.sizes_bytes]
+
+
+def quantity(option: str, parse: Callable[[object], Any], text: str) -> Any:
+    """A quantity from the command line. Problem names the option."""
+    try:
+        return parse(text)
+    except units.QuantityError as error:
+        raise Problem(option, error.what, error.hint) from error

@@ -1,0 +1,234 @@
+"""`dlcp bench transport`: goodput, completion times and CPU of DLCP between two ends, beside a reference in turn."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from dlcp.bench.channel import Channel
+from dlcp.bench.figures import Figure, Report, percentile_figure, ratio_figure
+from dlcp.bench.machine import Watch
+from dlcp.bench.options import TransportOptions
+from dlcp.bench.pair import Batch, Pair, payload_share
+from dlcp.bench.world import FRAME_BYTES, SIDES, NamespaceWorld, World
+from dlcp.errors import ExitCode, MachineCannot
+from dlcp.model import units
+from dlcp.substrates.private import start_private
+from dlcp.transport._native import lib
+
+Say = Callable[[str], None]
+LEAST_BUFFER_BYTES = 2 * FRAME_BYTES
+"""A port that cannot hold the packet that it sends and one more is no port."""
+_OPEN_BUFFER_BYTES = 1_000_000
+_ROUND_TRIPS = 50
+_MEMORY_COPY = "one memory copy a side: 0.05–0.3 µs (see dlcp bench tagging for this machine's memcpy)"
+
+
+def bench(options: TransportOptions, say: Say) -> dict[str, Any]:
+    """Both ends on this machine: on loopback, or in namespaces (root). Returns Report.data().
+
+    say is told one line of progress a step. Raises Problem or Problems: exit code 2 for wrong options, 3 when this
+    machine cannot, 1 when an end fails.
+    """
+    options.check()
+    if options.namespaces:
+        return _in_private_world(options)
+    if options.loss or options.loss_back:
+        raise MachineCannot("--loss", "unsupported on loopback: nothing there drops packets at random",
+                            "add --namespaces (needs root)")  # fmt: skip
+    if options.shaped or options.senders > 1:
+        raise MachineCannot("--senders", "unsupported on loopback: there is no shared port to be the bottleneck",
+                            "add --namespaces (needs root)")  # fmt: skip
+    return _run(World(), options, say)
+
+
+def between_hosts(
+    local: Channel, remote: Channel, addresses: dict[str, str], options: TransportOptions, say: Say
+) -> dict[str, Any]:
+    """This host sends, the other end of an authenticated channel receives. Returns Report.data()."""
+    with Watch() as watch:
+        report = _measure(Pair(local, remote, addresses, options), options, say, "hosts", dict)
+    report.machine = watch.found()
+    report.notes.append("machine: of the sending host; completion times by the sending host's clock")
+    return report.data()
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point inside the private namespaces: options as JSON in, the report as JSON out."""
+    data = json.loads(arguments[0])
+    options = TransportOptions(**data | {"sizes_bytes": tuple(data["sizes_bytes"])})
+    switched = options.shaped or options.senders > 1
+    world = NamespaceWorld(switched=switched, loss={"receiver": options.loss, "sender": options.loss_back})
+    print(json.dumps(_run(world, options, _to_stderr)))
+    return ExitCode.FINE
+
+
+def _in_private_world(options: TransportOptions) -> dict[str, Any]:
+    process = start_private(f"{__name__}:main", [json.dumps(asdict(options))], stdout=subprocess.PIPE)
+    try:
+        out, _ = process.communicate()
+    finally:
+        process.stop()
+    if process.returncode:  # the inside has said why
+        raise SystemExit(process.returncode)
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _run(world: World, options: TransportOptions, say: Say) -> dict[str, Any]:
+    try:
+        with Watch() as watch:
+            channels = [world.start(side) for side in SIDES]
+            pair = Pair(channels[0], channels[1], {side: world.address(side) for side in SIDES}, options)
+            notes = _shape(world, channels, options)
+            report = _measure(pair, options, say, world.where, world.drops)
+        report.notes += notes
+        report.machine = watch.found()
+        return report.data()
+    finally:
+        world.close()
+
+
+def _shape(world: World, channels: Sequence[Channel], options: TransportOptions) -> list[str]:
+    """Give the shared port its rate and buffer; says what they are."""
+    if not (options.shaped or options.senders > 1):
+        return []
+    size, origin = options.buffer_bytes, "as asked"
+    if not size:
+        world.set_port(options.rate_bps, _OPEN_BUFFER_BYTES)
+        round_trip_s = _round_trip_s(world, channels, options)
+        size = max(LEAST_BUFFER_BYTES, round(options.rate_bps / 8 * round_trip_s))
+        origin = (
+            f"one bandwidth-delay product: {units.show_duration(round_trip_s)} for a message of one packet and back"
+        )
+    world.set_port(options.rate_bps, size)
+    return [f"shared port: {units.show_rate(options.rate_bps)}, buffer {units.show_size(size)} ({origin})"]
+
+
+def _round_trip_s(world: World, channels: Sequence[Channel], options: TransportOptions) -> float:
+    """The shortest time from handing one packet over until its STOP is back, on the idle path."""
+    one = replace(options, sizes_bytes=(lib.DLCP_PAYLOAD_BYTES,), senders=1, in_flight=1)
+    pair = Pair(channels[0], channels[1], {side: world.address(side) for side in SIDES}, one)
+    pair.open(0.0)
+    try:
+        return float(min(pair.move(_ROUND_TRIPS).sender["durations_s"]))
+    finally:
+        pair.close()
+
+
+def _measure(
+    pair: Pair, options: TransportOptions, say: Say, where: str, drops: Callable[[], dict[str, int]]
+) -> Report:
+    """All repeats, variants in turn within each."""
+    variants = {"none": ["dlcp"], "python": ["dlcp", "python"], "reliable": ["dlcp", "reliable"]}[options.against]
+    report = Report("transport", where, asdict(options))
+    batches: dict[str, list[Batch]] = {variant: [] for variant in variants}
+    for repeat in range(options.repeats):
+        order = (
+            variants if repeat % 2 == 0 else variants[::-1]
+        )  # whoever is first finds the machine as the other left it
+        for variant in order:
+            say(f"repeat {repeat + 1} of {options.repeats}: {variant}")
+            before = drops()
+            pair.open(0.0 if variant == "reliable" else options.bound)
+            if variant == "python":
+                batch = pair.move_in_python()
+            else:
+                pair.move(len(options.sizes_bytes), check=True)
+                batch = pair.move(options.count)
+            pair.close()
+            batches[variant].append(batch)
+            lost = {name: count - before.get(name, 0) for name, count in drops().items()}
+            report.runs.append({"variant": variant, "repeat": repeat, "network_drops": lost} | vars(batch))
+    report.figures = _figures(batches, options)
+    report.notes += _notes(report.runs)
+    return report
+
+
+def _figures(batches: dict[str, list[Batch]], options: TransportOptions) -> list[Figure]:
+    dlcp = batches["dlcp"]
+    link_bps = options.rate_bps * payload_share()
+    goodput = Figure(
+        "goodput", "Gbit/s", "higher", tuple(_goodput_bps(batch) / 1e9 for batch in dlcp),
+        f"{link_bps / 1e9:.4g}: line rate × payload share {payload_share():.3f}",
+    )  # fmt: skip
+    of_link = tuple(_goodput_bps(batch) / link_bps * 100 for batch in dlcp)
+    figures = [goodput, Figure("goodput of that limit", "%", "higher", of_link, "100")]
+    durations = [batch.sender["durations_s"] for batch in dlcp]
+    p50 = percentile_figure("message completion, p50", 0.5, durations, scale=1e3, unit="ms")
+    p99 = percentile_figure("message completion, p99", 0.99, durations, scale=1e3, unit="ms")
+    cpu = Figure("CPU a packet, send + receive", "µs", "lower", tuple(map(_cpu_us, dlcp)), _MEMORY_COPY)
+    figures += [
+        p50, p99, cpu,
+        Figure("of that, sender", "µs", "lower",
+               tuple(batch.sender["cpu_s"] / _packets(batch) * 1e6 for batch in dlcp)),
+        Figure("of that, receiver", "µs", "lower",
+               tuple(batch.receiver["cpu_s"] / _packets(batch) * 1e6 for batch in dlcp)),
+        _share("delivered", dlcp, lambda batch: batch.receiver["delivered_bytes"] / batch.receiver["bytes"], "higher"),
+        _share("energy lost", dlcp, lambda batch: batch.receiver["lost_energy_share"], "lower"),
+        _share("sent again", dlcp, lambda batch: batch.sender["resent_bytes"] / batch.receiver["bytes"], "lower"),
+    ]  # fmt: skip
+    if "python" in batches:
+        python = Figure("CPU a packet, pure Python", "µs", "lower", tuple(map(_cpu_us, batches["python"])))
+        figures += [python, ratio_figure("CPU a packet: pure Python ÷ DLCP", python, cpu, better="higher")]
+    if "reliable" in batches:
+        slower = [batch.sender["durations_s"] for batch in batches["reliable"]]
+        for q in (0.5, 0.99):
+            name = f"message completion, p{100 * q:g}"
+            theirs = percentile_figure(f"{name}, bound 0", q, slower, scale=1e3, unit="ms")
+            figures += [
+                theirs,
+                ratio_figure(f"{name}: bound ÷ bound 0", p50 if q == 0.5 else p99, theirs, better="lower"),
+            ]
+    return figures
+
+
+def _share(name: str, batches: Sequence[Batch], of: Callable[[Batch], float], better: Any) -> Figure:
+    return Figure(name, "%", better, tuple(of(batch) * 100 for batch in batches))
+
+
+def _goodput_bps(batch: Batch) -> float:
+    """Delivered bits over the time from the first message's start to the last one's end, by the sender's clock."""
+    seconds: float = batch.sender["end_s"] - batch.sender["start_s"]
+    return float(batch.receiver["delivered_bytes"]) * 8 / seconds
+
+
+def _packets(batch: Batch) -> int:
+    """Data packets that were sent."""
+    return int(batch.sender["packets"] if "packets" in batch.sender else batch.sender["counters"]["data_packets_sent"])
+
+
+def _cpu_us(batch: Batch) -> float:
+    return float((batch.sender["cpu_s"] + batch.receiver["cpu_s"]) / _packets(batch) * 1e6)
+
+
+def _notes(runs: Sequence[dict[str, Any]]) -> list[str]:
+    """Where packets were lost, over all repeats of DLCP."""
+    ours = [run for run in runs if run["variant"] != "python"]
+    places: dict[str, int] = {}
+    for run in ours:
+        for name, count in run["network_drops"].items():
+            places[f"network ({name})"] = places.get(f"network ({name})", 0) + count
+        for side in SIDES:
+            counters = run[side]["counters"]
+            places[f"full socket at the {side}"] = (
+                places.get(f"full socket at the {side}", 0) + counters["socket_overflow"]
+            )
+            places[f"not taken by the {side}'s socket"] = (
+                places.get(f"not taken by the {side}'s socket", 0) + counters["abandoned"]
+            )
+    sent = sum(run["sender"]["counters"]["data_packets_sent"] for run in ours)
+    again = sum(run["sender"]["counters"]["packets_resent"] for run in ours)
+    late = sum(
+        run["receiver"]["counters"]["packets_duplicate"] + run["receiver"]["counters"]["packets_late"] for run in ours
+    )
+    where = ", ".join(f"{name} {count}" for name, count in places.items() if count) or "nowhere"
+    return [f"packets lost: {where}; of {sent} data packets {again} were sent again, {late} arrived in vain"]

@@ -1,0 +1,48 @@
+"""Runs `dlcp bench …` as a shell does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+LIMIT_S = 90
+COMMAND = [sys.executable, "-m", "dlcp.cli", "bench"]
+
+
+def bench(*arguments: str, key: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "DLCP_BENCH_KEY": key}
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=LIMIT_S, check=False, env=environment
+    )
+
+
+def report(*arguments: str, key: str = "") -> dict[str, Any]:
+    """The JSON of a bench that must end well."""
+    done = bench(*arguments, "--json", key=key)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert_shape(found)
+    return found
+
+
+def figure(found: dict[str, Any], name: str) -> dict[str, Any]:
+    (one,) = [one for one in found["figures"] if one["name"] == name]
+    return one
+
+
+def assert_shape(found: dict[str, Any]) -> None:
+    """What programs may rely on."""
+    assert found["format"] == 1
+    assert set(found) == {"format", "bench", "where", "options", "figures", "notes", "machine", "runs"}
+    assert {"cpu_busy", "cpu_busy_before", "load_before", "load_after", "quiet", "kernel", "cores"} <= set(
+        found["machine"]
+    )
+    for one in found["figures"]:
+        assert {"name", "unit", "better", "values", "best", "median", "repeats", "limit", "why"} == set(one)
+        assert one["repeats"] == len(one["values"])
+        assert bool(one["values"]) != bool(one["why"])
+        if one["values"]:
+            assert one["best"] == (min if one["better"] == "lower" else max)(one["values"])
