@@ -35,6 +35,11 @@
 #define FLOW_PACKETS_MOST 6 /* up to this */
 #define SHARED_QUEUE_PACKETS 14 /* what all senders to one receiver may have in queues together */
 #define HOST_PACKETS_MOST 6     /* what the hosts' own delays may add to that; they may end at any time */
+/* On a link that carries more packets than these in the time that a host's scheduler takes, the time counts instead: */
+#define LOW_QUEUE_NS 100e3      /* TIMELY, section 4.4: T_low = 50 us; and a burst's own time, 50 us at 10 Gbit/s */
+#define HIGH_QUEUE_NS 200e3     /* T_high is 500 us there; half of that with LOW_QUEUE_NS, as in packets */
+#define SHARED_QUEUE_NS 100e3   /* LOW_QUEUE_NS: what is aimed at */
+#define HOST_NS_MOST 500e3      /* waking a thread on a busy machine: 20 to 60 us, at most 400 to 500 (measured) */
 #define PACING_GAIN 1.1         /* above one packet the window binds, not the pace */
 enum { SAMPLES = 4 };
 
@@ -70,8 +75,8 @@ static struct thresholds thresholds(const struct timely *self, uint64_t min_rtt_
 {
 	double packet = (double)self->config.packet_ns, base = (double)min_rtt_ns * 1.25;
 	double flow = fmin(FLOW_PACKETS / sqrt(self->window), FLOW_PACKETS_MOST) * packet;
-	double low = self->config.t_low_ns ? (double)self->config.t_low_ns : base + LOW_QUEUE_PACKETS * packet;
-	double high = self->config.t_high_ns ? (double)self->config.t_high_ns : base + HIGH_QUEUE_PACKETS * packet;
+	double low = self->config.t_low_ns ? (double)self->config.t_low_ns : base + fmax(LOW_QUEUE_PACKETS * packet, LOW_QUEUE_NS);
+	double high = self->config.t_high_ns ? (double)self->config.t_high_ns : base + fmax(HIGH_QUEUE_PACKETS * packet, HIGH_QUEUE_NS);
 
 	return (struct thresholds){ low + flow, high + flow };
 }
@@ -108,15 +113,15 @@ static double gradient(struct timely *self, double rtt_ns, uint64_t min_rtt_ns)
 	if (self->last_rtt_ns > 0)
 		self->gradient_ns += GRADIENT_WEIGHT * (rtt_ns - self->last_rtt_ns - self->gradient_ns);
 	self->last_rtt_ns = rtt_ns;
-	return self->gradient_ns / (double)min_rtt_ns;
+	return self->gradient_ns / fmax((double)min_rtt_ns, LOW_QUEUE_NS);
 }
 
 /* The window that fills the path and leaves a bounded queue if all ranks that the receiver hears take the same. */
 static double fair_share(const struct timely *self, const struct dlcp_congestion_ack *ack)
 {
 	double packet = (double)self->config.packet_ns;
-	double hosts = fmin((double)ack->host_ns / packet, HOST_PACKETS_MOST);
-	double path = (double)ack->min_rtt_ns / packet + hosts + SHARED_QUEUE_PACKETS;
+	double hosts = fmin((double)ack->host_ns / packet, fmax(HOST_PACKETS_MOST, HOST_NS_MOST / packet));
+	double path = (double)ack->min_rtt_ns / packet + hosts + fmax(SHARED_QUEUE_PACKETS, SHARED_QUEUE_NS / packet);
 
 	return path / (ack->senders ? ack->senders : 1);
 }

@@ -11,12 +11,12 @@ void dlcp_control_push(struct dlcp_protocol *protocol, const struct control *con
 	protocol->control[protocol->control_tail++ & (CONTROL_RING - 1)] = *control;
 }
 
-/* A burst of one control packet of so many bytes at heads[0]. */
+/* A burst of one control packet of so many bytes at control_packet. */
 static bool control_burst(struct dlcp_protocol *protocol, uint16_t peer, uint8_t tos, size_t bytes, uint64_t now_ns,
 			  struct dlcp_burst *burst)
 {
 	*burst = (struct dlcp_burst){ .peer = peer, .tos = tos, .packets = 1, .head_bytes = (uint32_t)bytes };
-	burst->head[0] = protocol->heads[0];
+	burst->head[0] = protocol->control_packet;
 	dlcp_charge_link(protocol, (uint32_t)bytes + DLCP_FRAME_OVERHEAD_BYTES - DLCP_HEADER_BYTES, now_ns);
 	return true;
 }
@@ -26,14 +26,14 @@ static uint8_t control_tos(void)
 	return dlcp_tos(DLCP_CONTROL_QUEUE, 0, DLCP_ECN_NOT_ECT);
 }
 
-/* Write what a control intent asks for into heads[0]; its length, or 0 when it is pointless by now. */
+/* Write what a control intent asks for into control_packet; its length, or 0 when it is pointless by now. */
 static size_t build_control(struct dlcp_protocol *protocol, const struct control *control, uint64_t now_ns)
 {
 	static const uint8_t types[] = {
 		[CONTROL_DONE] = DLCP_DONE, [CONTROL_NACK] = DLCP_NACK, [CONTROL_WAIT] = DLCP_NACK,
 		[CONTROL_STOP] = DLCP_STOP,
 	};
-	uint8_t *bytes = protocol->heads[0];
+	uint8_t *bytes = protocol->control_packet;
 	const struct outgoing *message;
 	struct dlcp_header header;
 
@@ -87,7 +87,7 @@ static bool build_probe(struct dlcp_protocol *protocol, struct peer *peer, uint8
 
 	dlcp_fill_header(protocol, DLCP_PROBE, &none, now_ns, &header);
 	dlcp_record(protocol, peer, queue, now_ns, &header.sequence);
-	dlcp_header_encode(&header, protocol->heads[0]);
+	dlcp_header_encode(&header, protocol->control_packet);
 	control_burst(protocol, peer->rank, tos, DLCP_HEADER_BYTES, now_ns, burst);
 	if (greeting) {
 		peer->greeted = true;
@@ -107,7 +107,7 @@ bool dlcp_poll_peer(struct dlcp_protocol *protocol, struct peer *peer, uint64_t 
 	if (peer->gone)
 		return false;
 	if (peer->ack_at_ns <= now_ns) {
-		dlcp_build_ack(protocol, peer, now_ns, protocol->heads[0]);
+		dlcp_build_ack(protocol, peer, now_ns, protocol->control_packet);
 		protocol->statistics.acks_sent++;
 		return control_burst(protocol, peer->rank, control_tos(), DLCP_ACK_BYTES, now_ns, burst);
 	}

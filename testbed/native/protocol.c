@@ -8,6 +8,9 @@
 
 #include "protocol_internal.h"
 
+/* Time of a fast link that one burst may take and one acknowledgement may stand for: less than a host's scheduler adds, and
+ * at 10 Gbit/s and above no system call has more packets than GSO takes. */
+#define BURST_NS (100 * MICROSECOND)
 #define FASTEST_LINK_BPS 1e12 /* a full packet takes 12 of the nanoseconds that clocks count */
 
 int dlcp_fail(struct dlcp_protocol *protocol, int code, const char *format, ...)
@@ -37,6 +40,12 @@ static void set_defaults(struct dlcp_config *config)
 		config->first_contact_ns = 60 * SECOND;
 }
 
+/* Packets that this host's link carries in a time, within limits. */
+static uint32_t packets_in(const struct dlcp_protocol *protocol, uint64_t time_ns, uint32_t least, uint32_t most)
+{
+	return (uint32_t)fmin(fmax((double)time_ns / protocol->packet_ns, least), most);
+}
+
 struct dlcp_protocol *dlcp_protocol_new(const struct dlcp_config *config, char *error, size_t error_bytes)
 {
 	struct dlcp_protocol *protocol;
@@ -63,6 +72,8 @@ struct dlcp_protocol *dlcp_protocol_new(const struct dlcp_config *config, char *
 	protocol->config = *config;
 	set_defaults(&protocol->config);
 	protocol->packet_ns = (DLCP_PAYLOAD_BYTES + DLCP_FRAME_OVERHEAD_BYTES) * 8e9 / config->link_bps;
+	protocol->burst_packets = packets_in(protocol, BURST_NS, BURST_PACKETS, DLCP_BURST_PACKETS);
+	protocol->ack_every = packets_in(protocol, BURST_NS, ACK_EVERY, ACK_EVERY_MOST);
 	protocol->gone_rank = -1;
 	return protocol;
 }

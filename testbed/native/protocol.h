@@ -19,7 +19,7 @@
 enum {
 	DLCP_MAX_RANKS = 1024,
 	DLCP_MAX_TENSORS = 65536,
-	DLCP_BURST_PACKETS = 8,  /* one GSO super-packet: bounded so that it does not fill a shallow port by itself */
+	DLCP_BURST_PACKETS = 44, /* one GSO super-packet: a UDP datagram's 65507 bytes hold no more */
 	DLCP_CONTROL_BYTES = 1472,
 	DLCP_ERROR_BYTES = 512,
 };
@@ -88,9 +88,9 @@ struct dlcp_burst {
 	uint8_t tos;
 	uint32_t packets;
 	uint32_t head_bytes;
-	const uint8_t *head[8];
-	const uint8_t *payload[8];
-	uint32_t payload_bytes[8];
+	const uint8_t *head[44];
+	const uint8_t *payload[44];
+	uint32_t payload_bytes[44];
 };
 
 struct dlcp_statistics {

@@ -18,7 +18,9 @@ enum {
 	OVERTAKEN_MOST = RECORDS / 2, /* transmissions that may overtake one of which nothing is heard */
 	BUCKETS = 1024,        /* of each message table; a power of two */
 	CONTROL_RING = 4096,   /* control packets waiting to leave; a power of two */
-	ACK_EVERY = 8,         /* packets, when the sender does not ask */
+	ACK_EVERY = 8,         /* packets, when the sender does not ask; on a fast link as many as BURST_NS takes, */
+	ACK_EVERY_MOST = DLCP_ACK_WINDOW / 2, /* up to this: one acknowledgement may be lost and nothing is untold */
+	BURST_PACKETS = 8,     /* of one burst, likewise: it must not fill a shallow port by itself */
 	REORDER_PACKETS = 3,   /* RFC 9002, kPacketThreshold */
 	BACKOFF_LIMIT = 5,     /* timers double at most so often */
 };
@@ -116,7 +118,7 @@ struct lane {
 struct arrivals {
 	uint32_t largest, largest_sent_us;
 	uint64_t largest_received_ns;
-	uint8_t seen[DLCP_ACK_BITMAP_BYTES];
+	unsigned __int128 seen; /* bit i: sequence largest - i, as an acknowledgement has it; x86-64 and arm64 know the type */
 	bool any, untold;
 };
 
@@ -168,6 +170,7 @@ struct control {
 struct dlcp_protocol {
 	struct dlcp_config config;
 	double packet_ns; /* one full packet on this host's link */
+	uint32_t burst_packets, ack_every;
 	struct tensor *tensors;
 	struct peer *peers[DLCP_MAX_RANKS];
 	uint16_t ranks[DLCP_MAX_RANKS];
@@ -188,7 +191,8 @@ struct dlcp_protocol {
 	uint32_t senders;        /* that this end heard data from of late */
 	float *scratch;          /* packet means, twice the largest tensor's packets */
 	uint32_t scratch_packets;
-	uint8_t heads[DLCP_BURST_PACKETS][DLCP_CONTROL_BYTES];
+	uint8_t heads[DLCP_BURST_PACKETS][DLCP_HEADER_BYTES]; /* of a burst of data */
+	uint8_t control_packet[DLCP_CONTROL_BYTES];
 	struct dlcp_statistics statistics;
 	char error[DLCP_ERROR_BYTES];
 };

@@ -248,37 +248,27 @@ void dlcp_ack_soon(struct dlcp_protocol *protocol, struct peer *peer, uint64_t a
 		peer->ack_at_ns = at_ns;
 }
 
-static void shift_seen(struct arrivals *arrivals, uint32_t by)
-{
-	uint8_t shifted[DLCP_ACK_BITMAP_BYTES] = { 0 };
-
-	for (uint32_t to = by; to < DLCP_ACK_WINDOW; to++)
-		if (arrivals->seen[(to - by) / 8] >> ((to - by) % 8) & 1)
-			shifted[to / 8] |= (uint8_t)(1u << (to % 8));
-	memcpy(arrivals->seen, shifted, sizeof shifted);
-}
+_Static_assert(sizeof(unsigned __int128) == DLCP_ACK_BITMAP_BYTES, "a bitmap is one number");
 
 /* Enter a sequence number not more than a bitmap behind the largest one, or far from it: then the bitmap begins anew.
  * True if it was not there. */
 static bool enter(struct arrivals *arrivals, const struct dlcp_header *header, uint64_t received_ns)
 {
 	int32_t ahead = arrivals->any ? (int32_t)(header->sequence - arrivals->largest) : DLCP_ACK_WINDOW;
-	uint32_t behind;
-	uint8_t bit;
+	unsigned __int128 bit;
 
 	if (ahead > 0 || ahead <= -DLCP_ACK_WINDOW) {
-		shift_seen(arrivals, ahead > 0 && ahead < DLCP_ACK_WINDOW ? (uint32_t)ahead : DLCP_ACK_WINDOW);
+		arrivals->seen = ahead > 0 && ahead < DLCP_ACK_WINDOW ? arrivals->seen << ahead : 0;
 		arrivals->largest = header->sequence;
 		arrivals->largest_sent_us = header->sent_us;
 		arrivals->largest_received_ns = received_ns;
 		arrivals->any = true;
 	}
 	arrivals->untold = true;
-	behind = arrivals->largest - header->sequence;
-	bit = (uint8_t)(1u << (behind % 8));
-	if (arrivals->seen[behind / 8] & bit)
+	bit = (unsigned __int128)1 << (arrivals->largest - header->sequence);
+	if (arrivals->seen & bit)
 		return false;
-	arrivals->seen[behind / 8] |= bit;
+	arrivals->seen |= bit;
 	return true;
 }
 
@@ -298,7 +288,7 @@ void dlcp_on_sequence(struct dlcp_protocol *protocol, struct peer *peer, const s
 		peer->any_data = true;
 	}
 	peer->unacknowledged++;
-	if (header->flags & DLCP_FLAG_ACK_NOW || header->type == DLCP_PROBE || peer->unacknowledged >= ACK_EVERY)
+	if (header->flags & DLCP_FLAG_ACK_NOW || header->type == DLCP_PROBE || peer->unacknowledged >= protocol->ack_every)
 		dlcp_ack_soon(protocol, peer, now_ns);
 	else
 		dlcp_ack_soon(protocol, peer, now_ns + protocol->config.ack_delay_ns);
@@ -336,7 +326,7 @@ void dlcp_build_ack(struct dlcp_protocol *protocol, struct peer *peer, uint64_t 
 		.overflow = protocol->overflow,
 	};
 
-	memcpy(ack.bitmap, arrivals->seen, sizeof ack.bitmap);
+	memcpy(ack.bitmap, &arrivals->seen, sizeof ack.bitmap); /* little-endian, as wire.h wants of hosts */
 	dlcp_ack_encode(&ack, bytes);
 	arrivals->untold = false;
 	if (peer->newest.untold)

@@ -16,7 +16,9 @@ LOW, HIGH, URGENT = 0, 1, 2
 LOW_QUEUE, HIGH_QUEUE = 2, 6
 FRAME_NS = 1514 * 80
 """Time of a full packet at 100 Mbit/s."""
-MOST_AHEAD_NS = (3 + lib.DLCP_BURST_PACKETS) * FRAME_NS + 500 * US
+SLOW_BURST_PACKETS = 8
+"""At 100 Mbit/s, where GSO could take more."""
+MOST_AHEAD_NS = (3 + SLOW_BURST_PACKETS) * FRAME_NS + 500 * US
 """A burst begins while less than four packets wait for the link, which may have caught up half a millisecond."""
 LIMIT_NS = 20_000 * MS
 
@@ -216,3 +218,12 @@ def test_a_higher_queue_leaves_next_whatever_waits_below() -> None:
     high = [at for at, queue, _ in link.fed if queue == HIGH_QUEUE]
     between = [at for at, queue, _ in link.fed if queue == LOW_QUEUE and high[0] < at < high[-1]]
     assert len(between) <= 64, "only what the high one's window leaves of the link"
+
+
+@pytest.mark.parametrize(("rate_bps", "most"), [(1e8, 8), (1e9, 8), (4e9, 33), (1e10, 44), (1e11, 44)])
+def test_a_burst_takes_100_us_of_a_fast_link_and_8_packets_of_a_slow_one(rate_bps: float, most: int) -> None:
+    queues = Queues(1, (400, 1), HostLink(), {**WIDE, "fixed_window": 400, "link_bps": rate_bps})
+    queues.submit(LOW)
+    queues.submit(HIGH)
+    queues.run()
+    assert queues.world.nodes[1].largest_burst == most

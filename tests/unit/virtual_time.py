@@ -77,6 +77,7 @@ class Node:
         self.rank = rank
         self.native = ffi.gc(protocol, lib.dlcp_protocol_free)
         self.done: list[Done] = []
+        self.largest_burst = 0
         self.timer_ns: int | None = None
         self._held: dict[tuple[bool, int, Key], Floats] = {}
         self._burst = ffi.new("struct dlcp_burst *")
@@ -112,6 +113,7 @@ class Node:
         found = []
         burst = self._burst
         while lib.dlcp_protocol_poll_transmit(self.native, now_ns, burst):
+            self.largest_burst = max(self.largest_burst, burst.packets)
             for i in range(burst.packets):
                 data = ffi.buffer(burst.head[i], burst.head_bytes)[:]
                 if burst.payload_bytes[i]:
