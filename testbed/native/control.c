@@ -27,7 +27,7 @@ static uint8_t control_tos(void)
 }
 
 /* Write what a control intent asks for into control_packet; its length, or 0 when it is pointless by now. */
-static size_t build_control(struct dlcp_protocol *protocol, const struct control *control, uint64_t now_ns)
+static size_t build_control(struct dlcp_protocol *protocol, const struct control *control)
 {
 	static const uint8_t types[] = {
 		[CONTROL_DONE] = DLCP_DONE, [CONTROL_NACK] = DLCP_NACK, [CONTROL_WAIT] = DLCP_NACK,
@@ -37,17 +37,15 @@ static size_t build_control(struct dlcp_protocol *protocol, const struct control
 	const struct outgoing *message;
 	struct dlcp_header header;
 
-	dlcp_fill_header(protocol, types[control->kind], &control->key, now_ns, &header);
+	dlcp_fill_header(protocol, types[control->kind], &control->key, &header);
 	switch (control->kind) {
 	case CONTROL_DONE:
 		message = dlcp_outgoing_find(protocol, control->peer, &control->key);
 		if (!message)
 			return 0;
 		dlcp_header_encode(&header, bytes);
-		dlcp_put32(bytes + 32, message->packets);
-		dlcp_put32(bytes + 36, control->round);
 		protocol->statistics.dones_sent++;
-		return DLCP_DONE_BYTES;
+		return dlcp_done_encode(&(struct dlcp_done){ message->packets, control->round, message->energy }, bytes);
 	case CONTROL_NACK:
 		protocol->statistics.nacks_sent++;
 		return dlcp_build_nack(protocol, control, &header, bytes);
@@ -68,7 +66,7 @@ bool dlcp_poll_control(struct dlcp_protocol *protocol, uint64_t now_ns, struct d
 {
 	while (protocol->control_head != protocol->control_tail) {
 		struct control control = protocol->control[protocol->control_head++ & (CONTROL_RING - 1)];
-		size_t bytes = build_control(protocol, &control, now_ns);
+		size_t bytes = build_control(protocol, &control);
 
 		if (bytes)
 			return control_burst(protocol, control.peer, control_tos(), bytes, now_ns, burst);
@@ -85,7 +83,7 @@ static bool build_probe(struct dlcp_protocol *protocol, struct peer *peer, uint8
 	uint8_t tos = greeting ? control_tos() : dlcp_class_tos(protocol, queue, CLASS_RELIABLE);
 	struct dlcp_header header;
 
-	dlcp_fill_header(protocol, DLCP_PROBE, &none, now_ns, &header);
+	dlcp_fill_header(protocol, DLCP_PROBE, &none, &header);
 	dlcp_record(protocol, peer, queue, now_ns, &header.sequence);
 	dlcp_header_encode(&header, protocol->control_packet);
 	control_burst(protocol, peer->rank, tos, DLCP_HEADER_BYTES, now_ns, burst);

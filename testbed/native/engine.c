@@ -291,25 +291,27 @@ int dlcp_engine_declare(struct dlcp_engine *engine, uint16_t tensor, const struc
 	return code;
 }
 
-int dlcp_engine_receive(struct dlcp_engine *engine, uint16_t peer, const struct dlcp_key *key, float *buffer,
-			uint32_t elements)
+int dlcp_engine_receive(struct dlcp_engine *engine, uint16_t peer, const struct dlcp_key *key,
+			const struct dlcp_destination *to)
 {
 	int code;
 
 	pthread_mutex_lock(&engine->lock);
-	code = told(engine, dlcp_protocol_receive(engine->protocol, peer, key, buffer, elements, now_ns()));
+	code = told(engine, dlcp_protocol_receive(engine->protocol, peer, key, to, now_ns()));
+	if (dlcp_protocol_has_completion(engine->protocol)) /* all of it came before it was expected */
+		pthread_cond_broadcast(&engine->completed);
 	pthread_mutex_unlock(&engine->lock);
 	wake(engine); /* its silence timer begins */
 	return code;
 }
 
-int dlcp_engine_send(struct dlcp_engine *engine, uint16_t peer, const struct dlcp_key *key, const float *data,
-		     uint32_t elements)
+int dlcp_engine_send(struct dlcp_engine *engine, uint16_t peer, const struct dlcp_key *key,
+		     const struct dlcp_source *from)
 {
 	int code;
 
 	pthread_mutex_lock(&engine->lock);
-	code = told(engine, dlcp_protocol_send(engine->protocol, peer, key, data, elements, now_ns()));
+	code = told(engine, dlcp_protocol_send(engine->protocol, peer, key, from, now_ns()));
 	pthread_mutex_unlock(&engine->lock);
 	wake(engine);
 	return code;

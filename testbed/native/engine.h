@@ -40,10 +40,10 @@ struct dlcp_engine *dlcp_engine_new(const struct dlcp_engine_config *config, cha
 int dlcp_engine_port(const struct dlcp_engine *engine);
 int dlcp_engine_add_peer(struct dlcp_engine *engine, uint16_t rank, const char *address, uint16_t port);
 int dlcp_engine_declare(struct dlcp_engine *engine, uint16_t tensor, const struct dlcp_tensor *shape);
-int dlcp_engine_receive(struct dlcp_engine *engine, uint16_t peer, const struct dlcp_key *key, float *buffer,
-			uint32_t elements);
-int dlcp_engine_send(struct dlcp_engine *engine, uint16_t peer, const struct dlcp_key *key, const float *data,
-		     uint32_t elements);
+int dlcp_engine_receive(struct dlcp_engine *engine, uint16_t peer, const struct dlcp_key *key,
+			const struct dlcp_destination *to);
+int dlcp_engine_send(struct dlcp_engine *engine, uint16_t peer, const struct dlcp_key *key,
+		     const struct dlcp_source *from);
 
 /* Up to `most` completions; waits for at least one, up to timeout_ns. Returns their number, 0 when time ran out, or
  * DLCP_ERROR_PEER_GONE once every completion was handed out. */

@@ -11,6 +11,7 @@
 /* Time of a fast link that one burst may take and one acknowledgement may stand for: less than a host's scheduler adds, and
  * at 10 Gbit/s and above no system call has more packets than GSO takes. */
 #define BURST_NS (100 * MICROSECOND)
+#define DEFAULT_STASH_BYTES (4u << 20)
 #define FASTEST_LINK_BPS 1e12 /* a full packet takes 12 of the nanoseconds that clocks count */
 
 int dlcp_fail(struct dlcp_protocol *protocol, int code, const char *format, ...)
@@ -36,6 +37,8 @@ static void set_defaults(struct dlcp_config *config)
 		config->ack_delay_ns = 500 * MICROSECOND;
 	if (!config->silence_ns)
 		config->silence_ns = 10 * SECOND;
+	if (!config->stash_bytes)
+		config->stash_bytes = DEFAULT_STASH_BYTES;
 	if (!config->first_contact_ns)
 		config->first_contact_ns = 60 * SECOND;
 }
@@ -51,9 +54,10 @@ struct dlcp_protocol *dlcp_protocol_new(const struct dlcp_config *config, char *
 	struct dlcp_protocol *protocol;
 
 	if (!(config->link_bps > 0 && config->link_bps <= FASTEST_LINK_BPS) || config->rank >= DLCP_MAX_RANKS ||
-	    config->selective_drop > DLCP_DROP_ECT || !(config->fixed_window >= 0 && config->fixed_window <= RECORDS)) {
-		snprintf(error, error_bytes, "rank %u, link %.0f bit/s, selective drop %u, fixed window %.0f: out of range",
-			 config->rank, config->link_bps, config->selective_drop, config->fixed_window);
+	    config->selective_drop > DLCP_DROP_ECT || config->magnitude_metric > DLCP_METRIC_MAX || !(config->fixed_window >= 0 && config->fixed_window <= RECORDS)) {
+		snprintf(error, error_bytes, "rank %u, link %.0f bit/s, selective drop %u, metric %u, fixed window %.0f: out of range",
+			 config->rank, config->link_bps, config->selective_drop, config->magnitude_metric,
+			 config->fixed_window);
 		return NULL;
 	}
 	if (!memchr(config->congestion_control, 0, sizeof config->congestion_control) ||
@@ -75,6 +79,7 @@ struct dlcp_protocol *dlcp_protocol_new(const struct dlcp_config *config, char *
 	protocol->burst_packets = packets_in(protocol, BURST_NS, BURST_PACKETS, DLCP_BURST_PACKETS);
 	protocol->ack_every = packets_in(protocol, BURST_NS, ACK_EVERY, ACK_EVERY_MOST);
 	protocol->gone_rank = -1;
+	protocol->stash.most = protocol->config.stash_bytes / sizeof(struct stashed);
 	return protocol;
 }
 
@@ -115,6 +120,7 @@ void dlcp_protocol_free(struct dlcp_protocol *protocol)
 		next = finished->next;
 		free(finished);
 	}
+	dlcp_stash_free(protocol);
 	free(protocol->tensors);
 	free(protocol->scratch);
 	free(protocol);
@@ -139,20 +145,21 @@ static int grow_finished(struct peer *peer, uint32_t tensors)
 
 static bool same_shape(const struct dlcp_tensor *a, const struct dlcp_tensor *b)
 {
-	return a->elements == b->elements && a->bound_ppm[0] == b->bound_ppm[0] && a->bound_ppm[1] == b->bound_ppm[1] &&
+	return a->elements == b->elements && !memcmp(a->bound, b->bound, sizeof a->bound) && a->dtype == b->dtype &&
 	       a->queue == b->queue && a->droppable == b->droppable && a->must_arrive == b->must_arrive;
 }
 
 int dlcp_protocol_declare(struct dlcp_protocol *protocol, uint16_t number, const struct dlcp_tensor *shape)
 {
 	struct tensor *tensor = &protocol->tensors[number];
-	uint32_t packets = dlcp_packets_of(shape->elements);
+	uint32_t packets = dlcp_packets_of(shape->elements, shape->dtype);
 
-	if (shape->elements == 0 || shape->elements > UINT32_MAX - DLCP_PACKET_ELEMENTS ||
-	    shape->queue >= DLCP_CONTROL_QUEUE || shape->bound_ppm[0] > 1000000 || shape->bound_ppm[1] > 1000000)
+	if (shape->elements == 0 || shape->elements > UINT32_MAX - DLCP_PAYLOAD_BYTES || shape->dtype >= DLCP_DTYPES ||
+	    shape->queue >= DLCP_CONTROL_QUEUE || shape->droppable > (DLCP_DROPPABLE_SMALL | DLCP_DROPPABLE_LARGE) ||
+	    !dlcp_bound_valid(&shape->bound[0]) || !dlcp_bound_valid(&shape->bound[1]))
 		return dlcp_fail(protocol, DLCP_ERROR_ARGUMENT,
-				 "tensor %u: %u elements, queue %u, bounds %u and %u ppm: out of range", number,
-				 shape->elements, shape->queue, shape->bound_ppm[0], shape->bound_ppm[1]);
+				 "tensor %u: %u elements, dtype %u, queue %u, droppable %u, or a bound: out of range", number,
+				 shape->elements, shape->dtype, shape->queue, shape->droppable);
 	if (tensor->declared && !same_shape(&tensor->shape, shape))
 		return dlcp_fail(protocol, DLCP_ERROR_DUPLICATE, "tensor %u was declared otherwise before", number);
 	if (packets > protocol->scratch_packets) {
@@ -244,13 +251,20 @@ int dlcp_protocol_poll_completion(struct dlcp_protocol *protocol, struct dlcp_co
 static void dispatch(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
 		     const uint8_t *bytes, size_t size, bool ce, uint64_t received_ns, uint64_t now_ns)
 {
+	struct dlcp_done done;
+
 	switch (header->type) {
 	case DLCP_DATA:
 		dlcp_on_sequence(protocol, peer, header, ce, received_ns, now_ns);
 		dlcp_on_data(protocol, peer, header, bytes + DLCP_HEADER_BYTES, now_ns);
 		break;
 	case DLCP_PROBE: dlcp_on_sequence(protocol, peer, header, ce, received_ns, now_ns); break;
-	case DLCP_DONE: dlcp_on_done(protocol, peer, header, bytes, now_ns); break;
+	case DLCP_DONE:
+		if (dlcp_done_decode(&done, bytes) == DLCP_WIRE_OK)
+			dlcp_on_done(protocol, peer, header, &done, now_ns);
+		else
+			protocol->statistics.packets_malformed++;
+		break;
 	case DLCP_NACK: dlcp_on_nack(protocol, peer, header, bytes, size, now_ns); break;
 	case DLCP_STOP: dlcp_on_stop(protocol, peer, header, bytes, now_ns); break;
 	default: protocol->statistics.packets_malformed++; break;

@@ -2,7 +2,8 @@
  *
  * Packets go in with the time at which they came; packets, a timer and completions come out. The engine drives it with
  * sockets, the simulator and the tests in virtual time. Not thread-safe: one caller at a time. Nothing is allocated
- * while packets move; memory is taken when a message is larger than any before it. PROTOCOL.md says the rules.
+ * while packets move, but for the stash of early ones; memory is taken when a message is larger than any before it.
+ * PROTOCOL.md says the rules.
  *
  * Times are nanoseconds of any clock that does not run backwards. Functions that return int give 0 or a negative
  * enum dlcp_error; dlcp_protocol_error() has the sentence.
@@ -22,6 +23,7 @@ enum {
 	DLCP_BURST_PACKETS = 44, /* one GSO super-packet: a UDP datagram's 65507 bytes hold no more */
 	DLCP_CONTROL_BYTES = 1472,
 	DLCP_ERROR_BYTES = 512,
+	DLCP_PPM = 1000000, /* as a bound: no limit */
 };
 
 enum dlcp_error {
@@ -38,11 +40,30 @@ enum dlcp_selective_drop {
 	DLCP_DROP_ECT = 2,  /* precedence 0; droppable = Not-ECT, all else = ECT(0) */
 };
 
+/* What decides whether a packet's gradients are small or large. */
+enum dlcp_metric {
+	DLCP_METRIC_MEAN = 0, /* mean |g| */
+	DLCP_METRIC_L2 = 1,   /* root mean square */
+	DLCP_METRIC_MAX = 2,  /* largest |g| */
+};
+
+/* Which packets of a push may be tagged as droppable. */
+enum dlcp_droppable { DLCP_DROPPABLE_SMALL = 1, DLCP_DROPPABLE_LARGE = 2 };
+
+/* What a receive buffer holds where nothing arrives, and what becomes of what arrives. */
+enum dlcp_placement {
+	DLCP_PLACE_ZERO = 0, /* zeroed first */
+	DLCP_PLACE_KEEP = 1, /* holes keep what the buffer held */
+	DLCP_PLACE_ADD = 2,  /* what arrives is added, in the tensor's dtype; holes keep */
+};
+
 struct dlcp_config {
 	uint32_t cookie;        /* of the job; packets with another one are dropped */
 	uint16_t rank;
 	uint8_t selective_drop; /* enum dlcp_selective_drop */
 	uint8_t eager_stop;     /* 1: a message ends as soon as its bound is met; 0: after the sender's first pass */
+	uint8_t magnitude_metric; /* enum dlcp_metric */
+	uint32_t stash_bytes;   /* at most so much memory for data that nobody expects yet; 0 = 4 MiB */
 	double link_bps;        /* of this host's link: the pace of everything together */
 	char congestion_control[16];
 	uint64_t t_low_ns;      /* 0 = derived */
@@ -54,13 +75,20 @@ struct dlcp_config {
 	uint64_t first_contact_ns;  /* the same before its first packet; 0 = 60 s */
 };
 
-/* A tensor as every rank declares it. Bounds: parts per million of the bytes that need not arrive. */
+/* What may stay missing of a message, parts per million of its bytes and of its energy; both must hold. Neither may be
+ * missing if either is 0. */
+struct dlcp_bound {
+	uint32_t bytes_ppm, energy_ppm;
+};
+
+/* A tensor as every rank declares it. */
 struct dlcp_tensor {
 	uint32_t elements;
-	uint32_t bound_ppm[2]; /* by leg */
+	struct dlcp_bound bound[2]; /* by leg */
+	uint8_t dtype;         /* enum dlcp_dtype */
 	uint8_t queue;         /* 0-6 */
-	uint8_t droppable;     /* small-gradient packets of the push leg may be tagged as droppable */
-	uint8_t must_arrive;   /* bound 0 on every leg */
+	uint8_t droppable;     /* mask of enum dlcp_droppable: which packets of the push leg may be tagged so */
+	uint8_t must_arrive;   /* nothing may be missing on any leg, whatever a bound says */
 };
 
 struct dlcp_key {
@@ -76,8 +104,27 @@ struct dlcp_completion {
 	uint16_t peer;
 	uint8_t received;
 	uint64_t bytes, delivered_bytes, lost_bytes, resent_bytes;
+	double lost_energy_share; /* of the lost bytes instead where a value was not finite */
 	uint32_t probes;
 	uint64_t start_ns, end_ns;
+};
+
+/* Where a message goes. */
+struct dlcp_destination {
+	void *buffer;           /* all the tensor's elements; the protocol's until the completion */
+	uint32_t elements;
+	uint8_t placement;      /* enum dlcp_placement */
+	const struct dlcp_bound *bound; /* for this message instead of the declared one; NULL: that one. Copied */
+	uint16_t *contributors; /* NULL, or one by packet, the protocol's until the completion: how many ranks' values it sums
+				 * up, as the sender said, 0 in a hole; DLCP_PLACE_ADD adds to what is there */
+};
+
+/* What a message is made of. */
+struct dlcp_source {
+	const void *data;       /* all the tensor's elements; must not change until the completion */
+	uint32_t elements;
+	const struct dlcp_bound *bound; /* as above; both ends of a message say the same */
+	const uint16_t *contributors;   /* NULL: 1 each; otherwise one by packet. Copied */
 };
 
 /* Packets of one class to one peer, all of equal size but for the last, which may be shorter. A packet is its head
@@ -102,7 +149,8 @@ struct dlcp_statistics {
 	uint64_t data_packets_received, data_bytes_received;
 	uint64_t packets_duplicate;                /* data that had arrived before */
 	uint64_t packets_late;                     /* data of a message that is over */
-	uint64_t packets_unregistered;             /* data of a message that nobody waits for yet */
+	uint64_t packets_stashed;                  /* data of a message that nobody waits for yet, kept */
+	uint64_t packets_stash_full;               /* the same, thrown away since its peer's share was full */
 	uint64_t packets_stranger;                 /* wrong cookie, unknown rank */
 	uint64_t packets_malformed;
 	uint64_t packets_ce;
@@ -133,14 +181,13 @@ const char *dlcp_protocol_error(const struct dlcp_protocol *protocol);
 int dlcp_protocol_declare(struct dlcp_protocol *protocol, uint16_t tensor, const struct dlcp_tensor *shape);
 int dlcp_protocol_add_peer(struct dlcp_protocol *protocol, uint16_t rank, uint64_t now_ns);
 
-/* Expect a message from a peer. The buffer (the tensor's elements) is zeroed here and belongs to the protocol until
- * the completion; what never arrives stays zero. */
-int dlcp_protocol_receive(struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key, float *buffer,
-			  uint32_t elements, uint64_t now_ns);
+/* Expect a message from a peer. It may be complete at once: what came before was kept. */
+int dlcp_protocol_receive(struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key,
+			  const struct dlcp_destination *to, uint64_t now_ns);
 
-/* Hand a message over; the data must not change until the completion. */
-int dlcp_protocol_send(struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key, const float *data,
-		       uint32_t elements, uint64_t now_ns);
+/* Hand a message over. */
+int dlcp_protocol_send(struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key,
+		       const struct dlcp_source *from, uint64_t now_ns);
 
 /* One datagram. received_ns: when it came (not after now_ns). overflow: datagrams that the socket dropped so far. */
 void dlcp_protocol_input(struct dlcp_protocol *protocol, const uint8_t *bytes, size_t size, uint8_t tos,

@@ -12,12 +12,15 @@
 #define MICROSECOND UINT64_C(1000)
 #define MILLISECOND UINT64_C(1000000)
 #define SECOND UINT64_C(1000000000)
+#define NONE UINT32_MAX
 
 enum {
 	RECORDS = 4096,        /* transmissions remembered per peer; a power of two */
 	OVERTAKEN_MOST = RECORDS / 2, /* transmissions that may overtake one of which nothing is heard */
 	BUCKETS = 1024,        /* of each message table; a power of two */
 	CONTROL_RING = 4096,   /* control packets waiting to leave; a power of two */
+	MAGNITUDES = 256,
+	STASH_BUCKETS = 256,   /* a power of two */
 	ACK_EVERY = 8,         /* packets, when the sender does not ask; on a fast link as many as BURST_NS takes, */
 	ACK_EVERY_MOST = DLCP_ACK_WINDOW / 2, /* up to this: one acknowledgement may be lost and nothing is untold */
 	BURST_PACKETS = 8,     /* of one burst, likewise: it must not fill a shallow port by itself */
@@ -33,7 +36,7 @@ enum packet_state { UNSENT = 0, IN_FLIGHT = 1, ARRIVED = 2, LOST = 3 };
 struct tensor {
 	struct dlcp_tensor shape;
 	bool declared;
-	float threshold; /* running median of the packets' mean |g| */
+	float threshold; /* running median of the packets' metric */
 };
 
 /* A completion on its way to the caller. */
@@ -50,17 +53,23 @@ struct outgoing {
 	uint64_t id;    /* rises with every message: age and identity */
 	uint16_t peer;
 	struct dlcp_key key;
-	const float *data;
+	const uint8_t *data;
+	uint8_t dtype;
 	uint32_t elements, packets, capacity;
 	uint8_t *state;      /* enum packet_state by packet */
 	uint8_t *class;      /* enum packet_class by packet */
 	uint8_t *magnitude;  /* code by packet */
+	uint16_t *contributors; /* by packet */
 	uint32_t *latest;    /* sequence of the latest transmission, by packet */
 	uint32_t *order;     /* packets in sending order */
 	uint32_t cursor;        /* in order: first pass */
-	uint32_t resend_cursor; /* in order: nothing lost before it */
 	uint32_t in_flight, arrived, lost;
+	uint32_t *lost_next, *lost_previous; /* by packet, while it is lost: others of its magnitude code */
+	uint32_t lost_head[MAGNITUDES];      /* by magnitude code, NONE if there is none, */
+	uint32_t lost_top;                   /* above this one there is none */
 	uint64_t lost_bytes, allowed_bytes;
+	double energy, lost_energy, allowed_energy; /* energy: infinite if a value is not finite */
+	uint16_t energy_code;
 	uint32_t round;         /* rounds of probing that were started */
 	uint32_t nack_round;    /* the round whose NACKs are taken; */
 	uint32_t nack_history;  /* others up to this one tell of a past that retransmissions have mended */
@@ -76,11 +85,16 @@ struct incoming {
 	struct incoming *hash_next, *prev, *next; /* prev, next: the peer's list, oldest first */
 	uint16_t peer;
 	struct dlcp_key key;
-	float *buffer;
+	uint8_t *buffer;
+	uint16_t *contributors; /* NULL or by packet */
+	uint8_t dtype, placement;
 	uint32_t elements, packets, capacity;
 	uint64_t *bitmap;
 	uint32_t arrived;
 	uint64_t delivered_bytes, needed_bytes;
+	double energy;          /* of the message: exact once a DONE came, before that not less than it is */
+	double delivered_energy;
+	uint32_t energy_ppm;    /* what may be missing of it */
 	uint64_t start_ns;
 	struct finished *finished;
 	bool pass_over;
@@ -116,7 +130,7 @@ struct lane {
 
 /* Sequence numbers that arrived, as one acknowledgement tells them: the largest, and those just before it. */
 struct arrivals {
-	uint32_t largest, largest_sent_us;
+	uint32_t largest;
 	uint64_t largest_received_ns;
 	unsigned __int128 seen; /* bit i: sequence largest - i, as an acknowledgement has it; x86-64 and arm64 know the type */
 	bool any, untold;
@@ -151,9 +165,26 @@ struct peer {
 	uint64_t *finished; /* by tensor * legs + leg: (iteration << 16 | step) + 1 of the newest message that is over */
 	uint32_t finished_tensors;
 	struct incoming *expected_head, *expected_tail;
+	uint32_t stashed; /* packets kept of messages that are not expected yet */
 	/* life */
 	uint64_t heard_ns, owed_since_ns, greeted_ns;
 	uint32_t greetings; /* since it was last heard */
+};
+
+/* A DATA or DONE packet that came before its message was expected. */
+struct stashed {
+	struct stashed *next; /* in its bucket, newest first; or free */
+	struct dlcp_header header;
+	struct dlcp_done done;
+	uint16_t peer;
+	uint8_t payload[DLCP_PAYLOAD_BYTES];
+};
+
+/* Packets kept, by peer, tensor and leg. Memory comes in slabs, when it is needed, up to a limit. */
+struct stash {
+	struct stashed *buckets[STASH_BUCKETS], *free;
+	struct slab *slabs;
+	uint32_t used, made, most; /* packets */
 };
 
 enum control_kind { CONTROL_DONE, CONTROL_NACK, CONTROL_WAIT, CONTROL_STOP };
@@ -177,6 +208,7 @@ struct dlcp_protocol {
 	uint32_t peer_count, tensor_count; /* tensor_count: largest declared + 1 */
 	struct outgoing *outgoing[BUCKETS], *free_outgoing;
 	struct incoming *incoming[BUCKETS], *free_incoming;
+	struct stash stash;
 	struct finished *finished_head, *finished_tail, *free_finished;
 	uint32_t sending, receiving;
 	uint64_t next_message;
@@ -189,7 +221,7 @@ struct dlcp_protocol {
 	int gone_rank;
 	char gone_error[DLCP_ERROR_BYTES]; /* what that rank owed */
 	uint32_t senders;        /* that this end heard data from of late */
-	float *scratch;          /* packet means, twice the largest tensor's packets */
+	float *scratch;          /* packets' metric, twice the largest tensor's packets */
 	uint32_t scratch_packets;
 	uint8_t heads[DLCP_BURST_PACKETS][DLCP_HEADER_BYTES]; /* of a burst of data */
 	uint8_t control_packet[DLCP_CONTROL_BYTES];
@@ -222,6 +254,12 @@ static inline bool dlcp_same_key(const struct dlcp_key *a, const struct dlcp_key
 	return a->iteration == b->iteration && a->tensor == b->tensor && a->step == b->step && a->leg == b->leg;
 }
 
+/* Rises with every message of one tensor and leg; 0 is before the first. */
+static inline uint64_t dlcp_age(const struct dlcp_key *key)
+{
+	return ((uint64_t)key->iteration << 16 | key->step) + 1;
+}
+
 static inline uint32_t dlcp_bucket(uint16_t peer, const struct dlcp_key *key)
 {
 	uint32_t hash = key->iteration * 2654435761u ^ (uint32_t)key->tensor * 40503u ^ (uint32_t)peer * 2246822519u ^
@@ -240,29 +278,50 @@ static inline struct dlcp_key dlcp_header_key(const struct dlcp_header *header)
 	};
 }
 
-static inline uint32_t dlcp_packets_of(uint32_t elements)
+static inline uint32_t dlcp_packets_of(uint32_t elements, uint8_t dtype)
 {
-	return (uint32_t)(((uint64_t)elements + DLCP_PACKET_ELEMENTS - 1) / DLCP_PACKET_ELEMENTS);
+	return (uint32_t)(((uint64_t)elements + dlcp_full_packet(dtype) - 1) / dlcp_full_packet(dtype));
 }
 
 /* Elements of one packet of a message: all but the last are full. */
-static inline uint32_t dlcp_packet_elements(uint32_t elements, uint32_t packet)
+static inline uint32_t dlcp_packet_elements(uint32_t elements, uint8_t dtype, uint32_t packet)
 {
-	uint32_t rest = elements - packet * DLCP_PACKET_ELEMENTS;
+	uint32_t full = dlcp_full_packet(dtype), rest = elements - packet * full;
 
-	return rest < DLCP_PACKET_ELEMENTS ? rest : DLCP_PACKET_ELEMENTS;
+	return rest < full ? rest : full;
 }
 
-/* Bytes of a tensor that need not arrive on a leg. */
-static inline uint64_t dlcp_allowed_bytes(const struct dlcp_tensor *shape, uint8_t leg)
+static inline uint64_t dlcp_message_bytes(uint32_t elements, uint8_t dtype)
 {
-	return shape->must_arrive ? 0 : (uint64_t)shape->elements * 4 * shape->bound_ppm[leg] / 1000000;
+	return (uint64_t)elements * dlcp_element_bytes(dtype);
 }
 
-/* Bytes missing beyond the bound must be sent again; otherwise only what never left. */
+static inline bool dlcp_bound_valid(const struct dlcp_bound *bound)
+{
+	return bound->bytes_ppm <= DLCP_PPM && bound->energy_ppm <= DLCP_PPM;
+}
+
+/* What holds for a message: its own bound if it has one, else the tensor's; nothing may be missing if either share is 0. */
+static inline struct dlcp_bound dlcp_message_bound(const struct dlcp_tensor *shape, uint8_t leg,
+						   const struct dlcp_bound *own)
+{
+	struct dlcp_bound bound = own ? *own : shape->bound[leg];
+
+	if (shape->must_arrive || !bound.bytes_ppm || !bound.energy_ppm)
+		bound = (struct dlcp_bound){ 0 };
+	return bound;
+}
+
+static inline uint64_t dlcp_share(uint64_t bytes, uint32_t ppm)
+{
+	return bytes / DLCP_PPM * ppm + bytes % DLCP_PPM * ppm / DLCP_PPM;
+}
+
+/* What is missing beyond the bound must be sent again; otherwise only what never left. */
 static inline bool dlcp_must_resend(const struct outgoing *message)
 {
-	return message->lost_bytes > message->allowed_bytes;
+	return message->lost &&
+	       (message->lost_bytes > message->allowed_bytes || message->lost_energy > message->allowed_energy);
 }
 
 static inline bool dlcp_has_packets(const struct outgoing *message)
@@ -271,14 +330,23 @@ static inline bool dlcp_has_packets(const struct outgoing *message)
 }
 
 /* tagging.c */
-void dlcp_classify(struct dlcp_protocol *protocol, struct outgoing *message, struct tensor *tensor);
-uint8_t dlcp_magnitude_code(float mean);
+void dlcp_tag(struct dlcp_protocol *protocol, struct outgoing *message, struct tensor *tensor,
+	      const struct dlcp_bound *bound);
 uint8_t dlcp_class_tos(const struct dlcp_protocol *protocol, uint8_t queue, uint8_t class);
+
+/* stash.c */
+void dlcp_stash_put(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
+		    const struct dlcp_done *done, const uint8_t *payload);
+struct stashed *dlcp_stash_take(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_key *key);
+void dlcp_stash_release(struct dlcp_protocol *protocol, struct peer *peer, struct stashed *stashed);
+void dlcp_stash_forget(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_key *newest);
+void dlcp_stash_free(struct dlcp_protocol *protocol);
 
 /* sender.c */
 void dlcp_set_state(struct dlcp_protocol *protocol, struct outgoing *message, uint32_t packet, uint8_t state);
 void dlcp_outgoing_changed(struct dlcp_protocol *protocol, struct outgoing *message, uint64_t now_ns);
 void dlcp_run_done_timers(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns);
+uint32_t dlcp_largest_lost(struct outgoing *message);
 struct outgoing *dlcp_outgoing_find(const struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key);
 void dlcp_outgoing_free(struct outgoing *message);
 void dlcp_on_nack(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
@@ -287,7 +355,7 @@ void dlcp_on_stop(struct dlcp_protocol *protocol, struct peer *peer, const struc
 		  const uint8_t *bytes, uint64_t now_ns);
 
 /* transmit.c */
-void dlcp_fill_header(const struct dlcp_protocol *protocol, uint8_t type, const struct dlcp_key *key, uint64_t now_ns,
+void dlcp_fill_header(const struct dlcp_protocol *protocol, uint8_t type, const struct dlcp_key *key,
 		      struct dlcp_header *header);
 void dlcp_charge_link(struct dlcp_protocol *protocol, uint32_t bytes, uint64_t now_ns);
 bool dlcp_poll_data(struct dlcp_protocol *protocol, uint64_t now_ns, struct dlcp_burst *burst);
@@ -312,7 +380,7 @@ void dlcp_on_data(struct dlcp_protocol *protocol, struct peer *peer, const struc
 void dlcp_on_sequence(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header, bool ce,
 		      uint64_t received_ns, uint64_t now_ns);
 void dlcp_on_done(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
-		  const uint8_t *bytes, uint64_t now_ns);
+		  const struct dlcp_done *done, uint64_t now_ns);
 void dlcp_ack_soon(struct dlcp_protocol *protocol, struct peer *peer, uint64_t at_ns);
 void dlcp_build_ack(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns, uint8_t *bytes);
 size_t dlcp_build_nack(struct dlcp_protocol *protocol, const struct control *control, struct dlcp_header *header,

@@ -1,9 +1,15 @@
 /* The receiving half: placement by offset, acknowledgements, and the verdict on DONE. */
+#include <math.h>
 #include <stdlib.h>
 
+#include "elements.h"
 #include "protocol_internal.h"
 
+#define ROUNDING 1e-9 /* of the energy: far above what adding up millions of packets in another order changes */
 #define SENDER_MEMORY_NS (2 * MILLISECOND)
+
+static void apply_stashed(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_key *key,
+			  uint64_t now_ns);
 
 struct incoming *dlcp_incoming_find(const struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key)
 {
@@ -14,9 +20,18 @@ struct incoming *dlcp_incoming_find(const struct dlcp_protocol *protocol, uint16
 	return message;
 }
 
-static uint64_t age(const struct dlcp_key *key)
+/* Of the newest message that is over, of a tensor and leg; 0 if there is none. */
+static uint64_t *newest_finished(struct peer *peer, const struct dlcp_key *key)
 {
-	return ((uint64_t)key->iteration << 16 | key->step) + 1;
+	static uint64_t none; /* of tensors beyond those declared: never written */
+	uint32_t at = (uint32_t)key->tensor * DLCP_LEGS + key->leg;
+
+	return key->tensor < peer->finished_tensors ? &peer->finished[at] : &none;
+}
+
+static bool is_over(struct peer *peer, const struct dlcp_key *key)
+{
+	return dlcp_age(key) <= *newest_finished(peer, key);
 }
 
 /* A recycled message with room for so many packets, or NULL. */
@@ -53,43 +68,36 @@ void dlcp_incoming_free(struct incoming *message)
 	free(message);
 }
 
-int dlcp_protocol_receive(struct dlcp_protocol *protocol, uint16_t rank, const struct dlcp_key *key, float *buffer,
-			  uint32_t elements, uint64_t now_ns)
+/* Everything of a message but its place in the lists. */
+static void prepare(struct incoming *message, const struct dlcp_tensor *shape, const struct dlcp_destination *to,
+		    uint64_t now_ns)
 {
-	struct peer *peer = rank < DLCP_MAX_RANKS ? protocol->peers[rank] : NULL;
-	const struct tensor *tensor = &protocol->tensors[key->tensor];
-	struct incoming *message;
-	uint32_t bucket;
+	struct dlcp_bound bound = dlcp_message_bound(shape, message->key.leg, to->bound);
+	uint64_t bytes = dlcp_message_bytes(shape->elements, shape->dtype);
 
-	if (!peer || key->leg >= DLCP_LEGS || !tensor->declared || elements != tensor->shape.elements)
-		return dlcp_fail(protocol, DLCP_ERROR_ARGUMENT,
-				 "receive from rank %u: unknown rank, leg, or tensor %u with %u elements", rank,
-				 key->tensor, elements);
-	if (peer->gone) {
-		dlcp_protocol_gone(protocol); /* its sentence */
-		return DLCP_ERROR_PEER_GONE;
-	}
-	if (dlcp_incoming_find(protocol, rank, key) ||
-	    age(key) <= peer->finished[(uint32_t)key->tensor * DLCP_LEGS + key->leg])
-		return dlcp_fail(protocol, DLCP_ERROR_DUPLICATE,
-				 "receive from rank %u: tensor %u of iteration %u is expected already, or is over",
-				 rank, key->tensor, key->iteration);
-	message = take(protocol, dlcp_packets_of(elements));
-	if (!message)
-		return dlcp_fail(protocol, DLCP_ERROR_MEMORY, "no memory for a message of %u elements", elements);
-	message->peer = rank;
-	message->key = *key;
-	message->buffer = buffer;
-	message->elements = elements;
-	message->packets = dlcp_packets_of(elements);
+	message->buffer = to->buffer;
+	message->contributors = to->contributors;
+	message->dtype = shape->dtype;
+	message->placement = to->placement;
+	message->elements = shape->elements;
+	message->packets = dlcp_packets_of(shape->elements, shape->dtype);
 	message->arrived = 0;
 	message->delivered_bytes = 0;
-	message->needed_bytes = (uint64_t)elements * 4 - dlcp_allowed_bytes(&tensor->shape, key->leg);
+	message->needed_bytes = bytes - dlcp_share(bytes, bound.bytes_ppm);
+	message->energy = message->delivered_energy = 0;
+	message->energy_ppm = bound.energy_ppm;
 	message->start_ns = now_ns;
 	message->pass_over = false;
-	memset(buffer, 0, (size_t)elements * 4);
+	if (to->placement == DLCP_PLACE_ZERO)
+		memset(to->buffer, 0, bytes);
+	if (to->contributors && to->placement != DLCP_PLACE_ADD)
+		memset(to->contributors, 0, message->packets * sizeof *to->contributors);
+}
 
-	bucket = dlcp_bucket(rank, key);
+static void enlist(struct dlcp_protocol *protocol, struct peer *peer, struct incoming *message, uint64_t now_ns)
+{
+	uint32_t bucket = dlcp_bucket(peer->rank, &message->key);
+
 	message->hash_next = protocol->incoming[bucket];
 	protocol->incoming[bucket] = message;
 	if (!peer->expected_head && !peer->waiting_head)
@@ -99,6 +107,40 @@ int dlcp_protocol_receive(struct dlcp_protocol *protocol, uint16_t rank, const s
 	*(peer->expected_tail ? &peer->expected_tail->next : &peer->expected_head) = message;
 	peer->expected_tail = message;
 	protocol->receiving++;
+}
+
+int dlcp_protocol_receive(struct dlcp_protocol *protocol, uint16_t rank, const struct dlcp_key *key,
+			  const struct dlcp_destination *to, uint64_t now_ns)
+{
+	struct peer *peer = rank < DLCP_MAX_RANKS ? protocol->peers[rank] : NULL;
+	const struct tensor *tensor = &protocol->tensors[key->tensor];
+	struct incoming *message;
+
+	if (!peer || key->leg >= DLCP_LEGS || !tensor->declared || to->elements != tensor->shape.elements)
+		return dlcp_fail(protocol, DLCP_ERROR_ARGUMENT,
+				 "receive from rank %u: unknown rank, leg, or tensor %u with %u elements", rank,
+				 key->tensor, to->elements);
+	if ((uintptr_t)to->buffer % dlcp_element_bytes(tensor->shape.dtype) || to->placement > DLCP_PLACE_ADD ||
+	    (to->bound && !dlcp_bound_valid(to->bound)))
+		return dlcp_fail(protocol, DLCP_ERROR_ARGUMENT,
+				 "receive from rank %u: tensor %u: a buffer not aligned to its elements, or placement or bound out of range",
+				 rank, key->tensor);
+	if (peer->gone) {
+		dlcp_protocol_gone(protocol); /* its sentence */
+		return DLCP_ERROR_PEER_GONE;
+	}
+	if (dlcp_incoming_find(protocol, rank, key) || is_over(peer, key))
+		return dlcp_fail(protocol, DLCP_ERROR_DUPLICATE,
+				 "receive from rank %u: tensor %u of iteration %u is expected already, or is over",
+				 rank, key->tensor, key->iteration);
+	message = take(protocol, dlcp_packets_of(to->elements, tensor->shape.dtype));
+	if (!message)
+		return dlcp_fail(protocol, DLCP_ERROR_MEMORY, "no memory for a message of %u elements", to->elements);
+	message->peer = rank;
+	message->key = *key;
+	prepare(message, &tensor->shape, to, now_ns);
+	enlist(protocol, peer, message, now_ns);
+	apply_stashed(protocol, peer, key, now_ns);
 	return DLCP_OK;
 }
 
@@ -126,15 +168,30 @@ static void push_stop(struct dlcp_protocol *protocol, uint16_t peer, const struc
 				    });
 }
 
+/* Which share of the message's energy is missing. */
+static double lost_energy_share(const struct incoming *message)
+{
+	double bytes = (double)dlcp_message_bytes(message->elements, message->dtype);
+	double missing = message->energy - message->delivered_energy;
+
+	if (message->arrived == message->packets)
+		return 0;
+	if (!isfinite(message->energy))
+		return 1 - (double)message->delivered_bytes / bytes;
+	return missing > 0 ? missing / message->energy : 0;
+}
+
 /* The message is over: tell the sender, remember it, hand the completion out. */
 static void finish(struct dlcp_protocol *protocol, struct peer *peer, struct incoming *message, uint64_t now_ns)
 {
-	uint64_t *newest = &peer->finished[(uint32_t)message->key.tensor * DLCP_LEGS + message->key.leg];
-	uint64_t bytes = (uint64_t)message->elements * 4;
+	uint64_t *newest = newest_finished(peer, &message->key);
+	uint64_t bytes = dlcp_message_bytes(message->elements, message->dtype);
 
 	push_stop(protocol, message->peer, &message->key, message->delivered_bytes);
-	if (*newest < age(&message->key))
-		*newest = age(&message->key);
+	if (*newest < dlcp_age(&message->key)) {
+		*newest = dlcp_age(&message->key);
+		dlcp_stash_forget(protocol, peer, &message->key);
+	}
 	message->finished->completion = (struct dlcp_completion){
 		.key = message->key,
 		.peer = message->peer,
@@ -142,6 +199,7 @@ static void finish(struct dlcp_protocol *protocol, struct peer *peer, struct inc
 		.bytes = bytes,
 		.delivered_bytes = message->delivered_bytes,
 		.lost_bytes = bytes - message->delivered_bytes,
+		.lost_energy_share = lost_energy_share(message),
 		.start_ns = message->start_ns,
 		.end_ns = now_ns,
 	};
@@ -152,52 +210,54 @@ static void finish(struct dlcp_protocol *protocol, struct peer *peer, struct inc
 	unlink_incoming(protocol, peer, message);
 }
 
+/* No more of the energy is missing than may be. Both ends add up the same numbers in different orders. */
+static bool enough_energy(const struct incoming *message)
+{
+	double allowed = message->energy * message->energy_ppm / DLCP_PPM;
+
+	if (message->energy_ppm == DLCP_PPM)
+		return true;
+	return isfinite(message->energy) &&
+	       message->energy - message->delivered_energy <= allowed + ROUNDING * message->energy;
+}
+
 /* Everything is there, or the bound is met and the sender's first pass is known to be over (or need not be). */
 static bool satisfied(const struct dlcp_protocol *protocol, const struct incoming *message)
 {
 	if (message->arrived == message->packets)
 		return true;
 	return (message->pass_over || protocol->config.eager_stop) &&
-	       message->delivered_bytes >= message->needed_bytes;
+	       message->delivered_bytes >= message->needed_bytes && enough_energy(message);
 }
 
-/* Data of a message that is not expected: over, or not registered yet. Never written anywhere. */
-static void refuse(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
-		   const struct dlcp_key *key)
+/* Put a packet's elements, and how many ranks' values they sum up, where they belong. */
+static void place(struct incoming *message, uint32_t packet, const struct dlcp_header *header, const uint8_t *payload)
 {
-	if (age(key) > peer->finished[(uint32_t)key->tensor * DLCP_LEGS + key->leg]) {
-		protocol->statistics.packets_unregistered++;
+	uint8_t *to = message->buffer + (size_t)packet * DLCP_PAYLOAD_BYTES;
+	uint16_t *contributors = message->contributors ? &message->contributors[packet] : NULL;
+	uint32_t sum = header->contributors;
+
+	if (message->placement == DLCP_PLACE_ADD)
+		dlcp_add_elements(message->dtype, to, payload, header->count);
+	else
+		memcpy(to, payload, (size_t)header->count * dlcp_element_bytes(message->dtype));
+	if (!contributors)
 		return;
-	}
-	protocol->statistics.packets_late++;
-	if (header->flags & DLCP_FLAG_ACK_NOW) /* the STOP may be lost: a sender that is still busy hears it again */
-		push_stop(protocol, peer->rank, key, 0);
+	if (message->placement == DLCP_PLACE_ADD)
+		sum += *contributors;
+	*contributors = (uint16_t)(sum < UINT16_MAX ? sum : UINT16_MAX);
 }
 
-/* A DATA packet whose header is sound and whose payload has header->count elements. */
-void dlcp_on_data(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
-		  const uint8_t *payload, uint64_t now_ns)
+/* A DATA packet of a message that is expected. The last one ends it. */
+static void accept(struct dlcp_protocol *protocol, struct peer *peer, struct incoming *message,
+		   const struct dlcp_header *header, const uint8_t *payload, uint64_t now_ns)
 {
-	struct dlcp_key key = dlcp_header_key(header);
-	const struct tensor *tensor = &protocol->tensors[key.tensor];
-	struct incoming *message;
-	uint32_t packet = header->offset / DLCP_PACKET_ELEMENTS;
+	uint32_t full = dlcp_full_packet(message->dtype), packet = header->offset / full;
 	uint64_t bit = UINT64_C(1) << (packet % 64);
 
-	protocol->statistics.data_packets_received++;
-	protocol->statistics.data_bytes_received += (uint64_t)header->count * 4;
-	if (!tensor->declared) {
-		protocol->statistics.packets_unregistered++;
-		return;
-	}
-	if (header->offset % DLCP_PACKET_ELEMENTS || header->offset >= tensor->shape.elements ||
-	    header->count != dlcp_packet_elements(tensor->shape.elements, packet)) {
+	if (header->dtype != message->dtype || header->offset % full || header->offset >= message->elements ||
+	    header->count != dlcp_packet_elements(message->elements, message->dtype, packet)) {
 		protocol->statistics.packets_malformed++;
-		return;
-	}
-	message = dlcp_incoming_find(protocol, peer->rank, &key);
-	if (!message) {
-		refuse(protocol, peer, header, &key);
 		return;
 	}
 	if (message->bitmap[packet / 64] & bit) {
@@ -205,39 +265,86 @@ void dlcp_on_data(struct dlcp_protocol *protocol, struct peer *peer, const struc
 		return;
 	}
 	message->bitmap[packet / 64] |= bit;
-	memcpy(message->buffer + header->offset, payload, (size_t)header->count * 4);
+	place(message, packet, header, payload);
 	message->arrived++;
-	message->delivered_bytes += (uint64_t)header->count * 4;
+	message->delivered_bytes += (uint64_t)header->count * dlcp_element_bytes(message->dtype);
+	message->delivered_energy += header->count * dlcp_code_energy(header->magnitude);
+	if (!message->pass_over && !message->energy)
+		message->energy = dlcp_energy_decode(header->energy);
 	if (satisfied(protocol, message))
 		finish(protocol, peer, message, now_ns);
 }
 
-/* The sender's pass is over: STOP, or tell it what is missing, or that it is early. */
-void dlcp_on_done(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
-		  const uint8_t *bytes, uint64_t now_ns)
+/* A DATA packet whose header is sound and whose payload has header->count elements. */
+void dlcp_on_data(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
+		  const uint8_t *payload, uint64_t now_ns)
 {
 	struct dlcp_key key = dlcp_header_key(header);
 	struct incoming *message = dlcp_incoming_find(protocol, peer->rank, &key);
-	struct control answer = { .peer = peer->rank, .key = key, .round = dlcp_get32(bytes + 36) };
 
-	if (message && dlcp_get32(bytes + 32) != message->packets) {
+	protocol->statistics.data_packets_received++;
+	protocol->statistics.data_bytes_received += (uint64_t)header->count * dlcp_element_bytes(header->dtype);
+	if (message) {
+		accept(protocol, peer, message, header, payload, now_ns);
+	} else if (is_over(peer, &key)) {
+		protocol->statistics.packets_late++;
+		if (header->flags & DLCP_FLAG_ACK_NOW) /* the STOP may be lost: a sender that is still busy hears it again */
+			push_stop(protocol, peer->rank, &key, 0);
+	} else {
+		dlcp_stash_put(protocol, peer, header, NULL, payload);
+	}
+}
+
+/* The sender's pass over an expected message is over: STOP, or tell it what is missing. */
+static void judge(struct dlcp_protocol *protocol, struct peer *peer, struct incoming *message,
+		  const struct dlcp_done *done, uint64_t now_ns)
+{
+	struct control nack = { .kind = CONTROL_NACK, .peer = peer->rank, .key = message->key, .round = done->round };
+
+	if (done->packets != message->packets) {
 		protocol->statistics.packets_malformed++;
 		return;
 	}
+	message->pass_over = true;
+	message->energy = done->energy;
+	if (satisfied(protocol, message))
+		finish(protocol, peer, message, now_ns);
+	else
+		dlcp_control_push(protocol, &nack);
+}
+
+/* A DONE of any message: also one that is over, or that nobody expects yet. */
+void dlcp_on_done(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
+		  const struct dlcp_done *done, uint64_t now_ns)
+{
+	struct dlcp_key key = dlcp_header_key(header);
+	struct incoming *message = dlcp_incoming_find(protocol, peer->rank, &key);
+	struct control answer = { .peer = peer->rank, .key = key, .round = done->round };
+
 	if (message) {
-		message->pass_over = true;
-		if (satisfied(protocol, message)) {
-			finish(protocol, peer, message, now_ns);
-			return;
-		}
-		answer.kind = CONTROL_NACK;
-	} else if (protocol->tensors[key.tensor].declared &&
-		   age(&key) <= peer->finished[(uint32_t)key.tensor * DLCP_LEGS + key.leg]) {
-		answer.kind = CONTROL_STOP;
-	} else {
-		answer.kind = CONTROL_WAIT;
+		judge(protocol, peer, message, done, now_ns);
+		return;
 	}
+	answer.kind = is_over(peer, &key) ? CONTROL_STOP : CONTROL_WAIT;
+	if (answer.kind == CONTROL_WAIT)
+		dlcp_stash_put(protocol, peer, header, done, NULL);
 	dlcp_control_push(protocol, &answer);
+}
+
+/* What came of a message before it was expected. It may be enough to end it. */
+static void apply_stashed(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_key *key,
+			  uint64_t now_ns)
+{
+	for (struct stashed *next, *one = dlcp_stash_take(protocol, peer, key); one; one = next) {
+		struct incoming *message = dlcp_incoming_find(protocol, peer->rank, key);
+
+		next = one->next;
+		if (message && one->header.type == DLCP_DATA)
+			accept(protocol, peer, message, &one->header, one->payload, now_ns);
+		else if (message)
+			judge(protocol, peer, message, &one->done, now_ns);
+		dlcp_stash_release(protocol, peer, one);
+	}
 }
 
 /* Let an acknowledgement leave at `at_ns` at the latest. */
@@ -260,7 +367,6 @@ static bool enter(struct arrivals *arrivals, const struct dlcp_header *header, u
 	if (ahead > 0 || ahead <= -DLCP_ACK_WINDOW) {
 		arrivals->seen = ahead > 0 && ahead < DLCP_ACK_WINDOW ? arrivals->seen << ahead : 0;
 		arrivals->largest = header->sequence;
-		arrivals->largest_sent_us = header->sent_us;
 		arrivals->largest_received_ns = received_ns;
 		arrivals->any = true;
 	}
@@ -319,7 +425,6 @@ void dlcp_build_ack(struct dlcp_protocol *protocol, struct peer *peer, uint64_t 
 		.source = protocol->config.rank,
 		.cookie = protocol->config.cookie,
 		.largest = arrivals->largest,
-		.echo_us = arrivals->largest_sent_us,
 		.delay_us = held_ns / MICROSECOND < UINT32_MAX ? (uint32_t)(held_ns / MICROSECOND) : UINT32_MAX,
 		.received = peer->received,
 		.ce = peer->ce,

@@ -18,13 +18,16 @@ static bool make_room(struct outgoing *message, uint32_t packets)
 
 	if (message->capacity >= packets)
 		return true;
-	block = malloc((size_t)packets * (2 * sizeof(uint32_t) + 3));
+	block = malloc((size_t)packets * (4 * sizeof(uint32_t) + sizeof(uint16_t) + 3));
 	if (!block)
 		return false;
 	free(message->order);
 	message->order = (uint32_t *)(void *)block;
 	message->latest = message->order + packets;
-	message->state = (uint8_t *)(message->latest + packets);
+	message->lost_next = message->latest + packets;
+	message->lost_previous = message->lost_next + packets;
+	message->contributors = (uint16_t *)(message->lost_previous + packets);
+	message->state = (uint8_t *)(message->contributors + packets);
 	message->class = message->state + packets;
 	message->magnitude = message->class + packets;
 	message->capacity = packets;
@@ -47,6 +50,8 @@ static struct outgoing *take(struct dlcp_protocol *protocol, uint32_t packets)
 		return NULL;
 	}
 	memset(message->state, UNSENT, packets);
+	memset(message->lost_head, 0xff, sizeof message->lost_head); /* NONE */
+	message->lost_top = 0;
 	return message;
 }
 
@@ -92,24 +97,64 @@ static void unlist(struct dlcp_protocol *protocol, struct peer *peer, struct out
 	}
 }
 
+/* Enter a packet into, or take it out of, the list of those that are lost and have its magnitude. */
+static void list_lost(struct outgoing *message, uint32_t packet)
+{
+	uint8_t code = message->magnitude[packet];
+	uint32_t next = message->lost_head[code];
+
+	message->lost_next[packet] = next;
+	message->lost_previous[packet] = NONE;
+	if (next != NONE)
+		message->lost_previous[next] = packet;
+	message->lost_head[code] = packet;
+	if (message->lost_top < code)
+		message->lost_top = code;
+}
+
+static void unlist_lost(struct outgoing *message, uint32_t packet)
+{
+	uint32_t next = message->lost_next[packet], previous = message->lost_previous[packet];
+
+	if (next != NONE)
+		message->lost_previous[next] = previous;
+	*(previous != NONE ? &message->lost_next[previous] : &message->lost_head[message->magnitude[packet]]) = next;
+}
+
+/* The lost packet that matters most: of the largest magnitude. NONE when none is lost. */
+uint32_t dlcp_largest_lost(struct outgoing *message)
+{
+	while (message->lost_top && message->lost_head[message->lost_top] == NONE)
+		message->lost_top--;
+	return message->lost_head[message->lost_top];
+}
+
 /* Move a packet to another state and keep the counts. */
 void dlcp_set_state(struct dlcp_protocol *protocol, struct outgoing *message, uint32_t packet, uint8_t state)
 {
 	uint8_t *at = &message->state[packet];
-	uint64_t bytes = (uint64_t)dlcp_packet_elements(message->elements, packet) * 4;
+	uint32_t elements = dlcp_packet_elements(message->elements, message->dtype, packet);
+	uint64_t bytes = (uint64_t)elements * dlcp_element_bytes(message->dtype);
+	double energy = elements * dlcp_code_energy(message->magnitude[packet]);
 
 	(void)protocol;
 	message->in_flight -= *at == IN_FLIGHT;
 	message->arrived -= *at == ARRIVED;
-	message->lost -= *at == LOST;
-	message->lost_bytes -= *at == LOST ? bytes : 0;
+	if (*at == LOST) {
+		message->lost--;
+		message->lost_bytes -= bytes;
+		message->lost_energy = message->lost ? message->lost_energy - energy : 0; /* sums leave crumbs */
+		unlist_lost(message, packet);
+	}
 	*at = state;
 	message->in_flight += state == IN_FLIGHT;
 	message->arrived += state == ARRIVED;
-	message->lost += state == LOST;
-	message->lost_bytes += state == LOST ? bytes : 0;
-	if (state == LOST)
-		message->resend_cursor = 0;
+	if (state == LOST) {
+		message->lost++;
+		message->lost_bytes += bytes;
+		message->lost_energy += energy;
+		list_lost(message, packet);
+	}
 }
 
 /* After packets changed their state: is there something to send, and is DONE due? */
@@ -157,18 +202,48 @@ void dlcp_run_done_timers(struct dlcp_protocol *protocol, struct peer *peer, uin
 	}
 }
 
-int dlcp_protocol_send(struct dlcp_protocol *protocol, uint16_t rank, const struct dlcp_key *key, const float *data,
-		       uint32_t elements, uint64_t now_ns)
+/* Everything of a message but its place in the lists. */
+static void prepare(struct dlcp_protocol *protocol, struct outgoing *message, const struct dlcp_source *from,
+		    uint64_t now_ns)
+{
+	struct tensor *tensor = &protocol->tensors[message->key.tensor];
+
+	message->id = ++protocol->next_message;
+	message->data = from->data;
+	message->dtype = tensor->shape.dtype;
+	message->elements = from->elements;
+	message->packets = dlcp_packets_of(from->elements, message->dtype);
+	message->cursor = 0;
+	message->in_flight = message->arrived = message->lost = 0;
+	message->lost_bytes = message->resent_bytes = 0;
+	message->lost_energy = 0;
+	message->round = message->nack_round = message->nack_history = 0;
+	message->done_at_ns = NEVER;
+	message->done_tries = message->probes = 0;
+	message->start_ns = now_ns;
+	message->listed = false;
+	for (uint32_t packet = 0; packet < message->packets; packet++)
+		message->contributors[packet] = from->contributors ? from->contributors[packet] : 1;
+	dlcp_tag(protocol, message, tensor, from->bound);
+}
+
+int dlcp_protocol_send(struct dlcp_protocol *protocol, uint16_t rank, const struct dlcp_key *key,
+		       const struct dlcp_source *from, uint64_t now_ns)
 {
 	struct peer *peer = rank < DLCP_MAX_RANKS ? protocol->peers[rank] : NULL;
-	struct tensor *tensor = &protocol->tensors[key->tensor];
+	const struct tensor *tensor = &protocol->tensors[key->tensor];
 	struct outgoing *message;
 	uint32_t bucket;
 
-	if (!peer || key->leg >= DLCP_LEGS || !tensor->declared || elements != tensor->shape.elements)
+	if (!peer || key->leg >= DLCP_LEGS || !tensor->declared || from->elements != tensor->shape.elements)
 		return dlcp_fail(protocol, DLCP_ERROR_ARGUMENT,
 				 "send to rank %u: unknown rank, leg, or tensor %u with %u elements", rank, key->tensor,
-				 elements);
+				 from->elements);
+	if ((uintptr_t)from->data % dlcp_element_bytes(tensor->shape.dtype) ||
+	    (from->bound && !dlcp_bound_valid(from->bound)))
+		return dlcp_fail(protocol, DLCP_ERROR_ARGUMENT,
+				 "send to rank %u: tensor %u: data not aligned to its elements, or a bound out of range", rank,
+				 key->tensor);
 	if (peer->gone) {
 		dlcp_protocol_gone(protocol); /* its sentence */
 		return DLCP_ERROR_PEER_GONE;
@@ -176,25 +251,12 @@ int dlcp_protocol_send(struct dlcp_protocol *protocol, uint16_t rank, const stru
 	if (dlcp_outgoing_find(protocol, rank, key))
 		return dlcp_fail(protocol, DLCP_ERROR_DUPLICATE, "send to rank %u: tensor %u of iteration %u is under way",
 				 rank, key->tensor, key->iteration);
-	message = take(protocol, dlcp_packets_of(elements));
+	message = take(protocol, dlcp_packets_of(from->elements, tensor->shape.dtype));
 	if (!message)
-		return dlcp_fail(protocol, DLCP_ERROR_MEMORY, "no memory for a message of %u elements", elements);
-	message->id = ++protocol->next_message;
+		return dlcp_fail(protocol, DLCP_ERROR_MEMORY, "no memory for a message of %u elements", from->elements);
 	message->peer = rank;
 	message->key = *key;
-	message->data = data;
-	message->elements = elements;
-	message->packets = dlcp_packets_of(elements);
-	message->allowed_bytes = dlcp_allowed_bytes(&tensor->shape, key->leg);
-	message->cursor = message->resend_cursor = 0;
-	message->in_flight = message->arrived = message->lost = 0;
-	message->lost_bytes = message->resent_bytes = 0;
-	message->round = message->nack_round = message->nack_history = 0;
-	message->done_at_ns = NEVER;
-	message->done_tries = message->probes = 0;
-	message->start_ns = now_ns;
-	message->listed = false;
-	dlcp_classify(protocol, message, tensor);
+	prepare(protocol, message, from, now_ns);
 
 	bucket = dlcp_bucket(rank, key);
 	message->hash_next = protocol->outgoing[bucket];
@@ -249,6 +311,12 @@ void dlcp_on_nack(struct dlcp_protocol *protocol, struct peer *peer, const struc
 		else if (!arrived && message->state[packet] == ARRIVED)
 			dlcp_set_state(protocol, message, packet, LOST);
 	}
+	/* Missing something, by its own count, though by ours it has enough: repair everything rather than ask for ever. */
+	if (nack.first + nack.packets == message->packets && message->lost && !message->in_flight &&
+	    !dlcp_has_packets(message)) {
+		message->allowed_bytes = 0;
+		message->allowed_energy = 0;
+	}
 	dlcp_outgoing_changed(protocol, message, now_ns);
 }
 
@@ -263,7 +331,7 @@ void dlcp_on_stop(struct dlcp_protocol *protocol, struct peer *peer, const struc
 
 	if (!message)
 		return;
-	total = (uint64_t)message->elements * 4;
+	total = dlcp_message_bytes(message->elements, message->dtype);
 	if (message->listed)
 		unlist(protocol, peer, message, now_ns);
 	while (*at != message)

@@ -1,6 +1,7 @@
 /* Which packets matter: the magnitude of each, its class, the order in which they leave. */
 #include <math.h>
 
+#include "elements.h"
 #include "protocol_internal.h"
 
 /* Weight of the newest median in a tensor's running one: gradients shrink during training, noise must not matter. */
@@ -9,38 +10,25 @@
  * range twice in a row and visits all ranges evenly. */
 #define GOLDEN_RATIO 0.6180339887498949
 
-/* A quarter of an octave a step: 1 is 2^-56 and below, 255 is 2^7.5 and above, 0 is zero or not a number. */
-uint8_t dlcp_magnitude_code(float mean)
+/* Fill each packet's metric, its code, and the message's energy. */
+static void measure_packets(struct outgoing *message, uint8_t metric, float *found)
 {
-	uint32_t bits;
-	int32_t code;
+	bool finite = true;
 
-	if (!(mean > 0))
-		return 0;
-	memcpy(&bits, &mean, sizeof bits);
-	code = (int32_t)(bits >> 21) - (127 - 56) * 4 + 1;
-	return (uint8_t)(code < 1 ? 1 : code > 255 ? 255 : code);
-}
+	message->energy = 0;
+	for (uint32_t packet = 0; packet < message->packets; packet++) {
+		uint32_t count = dlcp_packet_elements(message->elements, message->dtype, packet);
+		struct dlcp_measure one = dlcp_measure_elements(message->dtype, metric,
+								message->data + (size_t)packet * DLCP_PAYLOAD_BYTES, count);
 
-/* Mean |g| of each packet. Several sums side by side, so that the compiler uses vector registers. */
-static void packet_means(const float *data, uint32_t elements, float *means)
-{
-	enum { LANES = 8 };
-
-	for (uint32_t packet = 0, at = 0; at < elements; packet++) {
-		uint32_t count = dlcp_packet_elements(elements, packet), i = 0;
-		float sums[LANES] = { 0 }, sum = 0;
-
-		for (; i + LANES <= count; i += LANES)
-			for (uint32_t lane = 0; lane < LANES; lane++)
-				sums[lane] += fabsf(data[at + i + lane]);
-		for (; i < count; i++)
-			sum += fabsf(data[at + i]);
-		for (uint32_t lane = 0; lane < LANES; lane++)
-			sum += sums[lane];
-		means[packet] = sum / (float)count;
-		at += count;
+		found[packet] = one.metric;
+		message->magnitude[packet] = dlcp_magnitude_code(sqrtf(one.mean_square));
+		message->energy += count * dlcp_code_energy(message->magnitude[packet]);
+		finite = finite && message->magnitude[packet] != DLCP_CODE_NOT_FINITE;
 	}
+	if (!finite)
+		message->energy = INFINITY;
+	message->energy_code = dlcp_energy_code(message->energy);
 }
 
 /* The k-th smallest (Wirth's selection); reorders the values, which hold no NaN. */
@@ -72,22 +60,12 @@ static float select_kth(float *values, int64_t count, int64_t k)
 	return values[k];
 }
 
-static bool finite_all(const float *values, uint32_t count)
-{
-	for (uint32_t i = 0; i < count; i++)
-		if (!isfinite(values[i]))
-			return false;
-	return true;
-}
-
 /* The threshold below which a packet is small: the running median before this message; its own the first time. */
-static float threshold(struct tensor *tensor, float *means, float *scratch, uint32_t packets)
+static float threshold(struct tensor *tensor, const float *found, float *scratch, uint32_t packets)
 {
 	float median, before = tensor->threshold;
 
-	if (!finite_all(means, packets))
-		return 0; /* exploded gradients: nothing is small */
-	memcpy(scratch, means, packets * sizeof *scratch);
+	memcpy(scratch, found, packets * sizeof *scratch);
 	median = select_kth(scratch, packets, packets / 2);
 	tensor->threshold = before > 0 ? before + MEDIAN_WEIGHT * (median - before) : median;
 	return before > 0 ? before : median;
@@ -115,26 +93,43 @@ static void counting_sort(struct outgoing *message)
 	}
 }
 
-/* Fill class, magnitude and order of a message whose data and sizes are set. */
-void dlcp_classify(struct dlcp_protocol *protocol, struct outgoing *message, struct tensor *tensor)
+/* What may be missing of a message that was measured. A message with a value that is not finite has no energy to take a
+ * share of: a limit on that means that nothing may be missing. */
+static void allow(struct outgoing *message, struct dlcp_bound bound)
 {
-	float *means = protocol->scratch, limit = 0;
-	bool bounded = message->allowed_bytes > 0;
-	bool selective = bounded && message->key.leg == DLCP_PUSH && tensor->shape.droppable &&
-			 protocol->config.selective_drop != DLCP_DROP_OFF;
+	bool unlimited = bound.energy_ppm == DLCP_PPM;
 
-	packet_means(message->data, message->elements, means);
-	if (selective)
-		limit = threshold(tensor, means, means + message->packets, message->packets);
+	if (!unlimited && !isfinite(message->energy))
+		bound.bytes_ppm = 0;
+	message->allowed_bytes = dlcp_share(dlcp_message_bytes(message->elements, message->dtype), bound.bytes_ppm);
+	message->allowed_energy = unlimited ? INFINITY : message->energy * bound.energy_ppm / DLCP_PPM;
+}
+
+/* Fill magnitude, energy, bound, class and order of a message whose data and sizes are set. */
+void dlcp_tag(struct dlcp_protocol *protocol, struct outgoing *message, struct tensor *tensor,
+	      const struct dlcp_bound *bound)
+{
+	float *found = protocol->scratch, limit = 0;
+	uint8_t mask = 0;
+	bool bounded;
+
+	measure_packets(message, protocol->config.magnitude_metric, found);
+	allow(message, dlcp_message_bound(&tensor->shape, message->key.leg, bound));
+	bounded = message->allowed_bytes > 0;
+	/* exploded gradients tell nothing of what is small: then nothing is droppable */
+	if (bounded && message->key.leg == DLCP_PUSH && protocol->config.selective_drop != DLCP_DROP_OFF &&
+	    isfinite(message->energy))
+		mask = tensor->shape.droppable;
+	if (mask)
+		limit = threshold(tensor, found, found + message->packets, message->packets);
 	for (uint32_t packet = 0; packet < message->packets; packet++) {
 		uint8_t class = bounded ? CLASS_PROTECTED : CLASS_RELIABLE;
 
-		if (selective && means[packet] < limit)
+		if (mask & (found[packet] < limit ? DLCP_DROPPABLE_SMALL : DLCP_DROPPABLE_LARGE))
 			class = CLASS_DROPPABLE;
 		if (packet == 0)
 			class = CLASS_RELIABLE;
 		message->class[packet] = class;
-		message->magnitude[packet] = dlcp_magnitude_code(means[packet]);
 	}
 	counting_sort(message);
 }

@@ -49,18 +49,16 @@ static bool window_open(const struct peer *peer, uint8_t queue)
 	       !dlcp_records_full(peer);
 }
 
-/* The packet that would be sent next: retransmissions first, in class order. UINT32_MAX: none. */
+/* The packet that would be sent next: retransmissions first, those of the largest gradients before others. NONE: none. */
 static uint32_t next_packet(struct outgoing *message, bool *resend)
 {
 	*resend = dlcp_must_resend(message);
 	if (!*resend)
-		return message->cursor < message->packets ? message->order[message->cursor] : UINT32_MAX;
-	while (message->state[message->order[message->resend_cursor]] != LOST)
-		message->resend_cursor++; /* ends: lost_bytes > 0 */
-	return message->order[message->resend_cursor];
+		return message->cursor < message->packets ? message->order[message->cursor] : NONE;
+	return dlcp_largest_lost(message);
 }
 
-void dlcp_fill_header(const struct dlcp_protocol *protocol, uint8_t type, const struct dlcp_key *key, uint64_t now_ns,
+void dlcp_fill_header(const struct dlcp_protocol *protocol, uint8_t type, const struct dlcp_key *key,
 		      struct dlcp_header *header)
 {
 	*header = (struct dlcp_header){
@@ -71,7 +69,6 @@ void dlcp_fill_header(const struct dlcp_protocol *protocol, uint8_t type, const 
 		.tensor = key->tensor,
 		.step = key->step,
 		.leg = key->leg,
-		.sent_us = (uint32_t)(now_ns / MICROSECOND),
 	};
 }
 
@@ -90,12 +87,13 @@ static void add_packet(struct dlcp_protocol *protocol, struct peer *peer, struct
 		       bool resend, uint64_t now_ns, struct dlcp_burst *burst)
 {
 	const struct tensor *tensor = &protocol->tensors[message->key.tensor];
-	uint32_t elements = dlcp_packet_elements(message->elements, packet), i = burst->packets++;
+	uint32_t elements = dlcp_packet_elements(message->elements, message->dtype, packet), i = burst->packets++;
+	uint32_t bytes = elements * dlcp_element_bytes(message->dtype);
 	uint8_t class = message->class[packet];
 	struct dlcp_header header;
 	struct record *record;
 
-	dlcp_fill_header(protocol, DLCP_DATA, &message->key, now_ns, &header);
+	dlcp_fill_header(protocol, DLCP_DATA, &message->key, &header);
 	record = dlcp_record(protocol, peer, tensor->shape.queue, now_ns, &header.sequence);
 	record->message = message->id;
 	record->outgoing = message;
@@ -104,8 +102,11 @@ static void add_packet(struct dlcp_protocol *protocol, struct peer *peer, struct
 	header.flags = (uint8_t)((resend ? DLCP_FLAG_RETRANSMISSION : 0) |
 				 (message->allowed_bytes == 0 ? DLCP_FLAG_MUST_ARRIVE : 0) |
 				 (record->class == CLASS_DROPPABLE ? DLCP_FLAG_DROPPABLE : 0));
+	header.dtype = message->dtype;
 	header.magnitude = message->magnitude[packet];
-	header.offset = packet * DLCP_PACKET_ELEMENTS;
+	header.energy = message->energy_code;
+	header.contributors = message->contributors[packet];
+	header.offset = packet * dlcp_full_packet(message->dtype);
 	header.count = (uint16_t)elements;
 	message->latest[packet] = header.sequence;
 	dlcp_set_state(protocol, message, packet, IN_FLIGHT);
@@ -115,19 +116,19 @@ static void add_packet(struct dlcp_protocol *protocol, struct peer *peer, struct
 	peer->lanes[tensor->shape.queue].in_flight++;
 	dlcp_header_encode(&header, protocol->heads[i]);
 	burst->head[i] = protocol->heads[i];
-	burst->payload[i] = (const uint8_t *)(message->data + header.offset);
-	burst->payload_bytes[i] = elements * 4;
+	burst->payload[i] = message->data + (size_t)packet * DLCP_PAYLOAD_BYTES;
+	burst->payload_bytes[i] = bytes;
 
 	peer->sent++;
 	protocol->statistics.data_packets_sent++;
-	protocol->statistics.data_bytes_sent += elements * 4;
+	protocol->statistics.data_bytes_sent += bytes;
 	protocol->statistics.packets_droppable += record->class == CLASS_DROPPABLE;
 	if (resend) {
-		message->resent_bytes += elements * 4;
+		message->resent_bytes += bytes;
 		protocol->statistics.packets_resent++;
-		protocol->statistics.bytes_resent += elements * 4;
+		protocol->statistics.bytes_resent += bytes;
 	}
-	dlcp_charge_link(protocol, DLCP_FRAME_OVERHEAD_BYTES + elements * 4, now_ns);
+	dlcp_charge_link(protocol, DLCP_FRAME_OVERHEAD_BYTES + bytes, now_ns);
 }
 
 /* Ask for an acknowledgement with the burst's last packet when the sender will wait for it: about twice a window. */
@@ -164,7 +165,7 @@ static void fill(struct dlcp_protocol *protocol, struct peer *peer, struct outgo
 		uint32_t packet = next_packet(message, &resend);
 		uint8_t tos;
 
-		if (packet == UINT32_MAX)
+		if (packet == NONE)
 			break;
 		tos = dlcp_class_tos(protocol, queue, resend ? CLASS_RELIABLE : message->class[packet]);
 		if (burst->packets && tos != burst->tos)

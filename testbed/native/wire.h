@@ -1,22 +1,27 @@
-/* What DLCP puts into a UDP datagram. All integers in network byte order; gradients as little-endian float32.
+/* What DLCP puts into a UDP datagram. All integers in network byte order; elements little-endian, as they lie in memory.
  *
  * Every packet but the acknowledgement starts with one 32-byte header:
  *
  *   0 u4 version, u4 type | 1 u8 flags  | 2 u16 source rank | 4 u32 job cookie
- *   8 u32 iteration                     | 12 u16 tensor     | 14 u8 leg | 15 u8 magnitude code
+ *   8 u32 iteration                     | 12 u16 tensor     | 14 u4 dtype, u4 leg | 15 u8 magnitude code
  *  16 u32 offset, elements              | 20 u16 count, elements        | 22 u16 step
- *  24 u32 sequence, per peer            | 28 u32 time of sending, us, wraps
+ *  24 u32 sequence, per peer            | 28 u16 contributors           | 30 u16 energy code
  *
- *   DATA   header, count float32
- *   DONE   header, u32 packets of the message, u32 round of probing
+ *   DATA   header, count elements of dtype. Magnitude: of this packet. Energy: of the whole message. Contributors: how
+ *          many ranks' values this packet sums up. All three are 0 in other packets, and so is dtype
+ *   DONE   header, u32 packets of the message, u32 round of probing, u64 energy of the message (bits of a float64)
  *   NACK   header, u32 first packet, u32 packets described, u32 round, bitmap (1 = arrived, lowest bit first)
  *   STOP   header, u64 delivered bytes
  *   PROBE  header; takes a sequence number. In a queue of data it asks after what was sent there before; in the control
  *          queue it asks whether the peer lives and how long the empty path takes
  *   ACK    shares the first 8 bytes, but byte 1 tells how many ranks are sending to this one (255: or more):
- *          8 u32 largest sequence seen | 12 u32 its time of sending | 16 u32 us since it came
- *         20 u32 packets received | 24 u32 of them with CE | 28 u32 datagrams lost at the receiver's socket
- *         32 u8[16] bitmap: bit i = sequence (largest - i) arrived, lowest bit first
+ *          8 u32 largest sequence seen | 12 u32 us since it came | 16 u32 packets received
+ *         20 u32 of them with CE | 24 u32 datagrams lost at the receiver's socket
+ *         28 u8[16] bitmap: bit i = sequence (largest - i) arrived, lowest bit first
+ *
+ * Energy is the sum of g squared. A magnitude code tells a packet's root mean square g to a quarter of an octave, so code
+ * and count tell its energy: dlcp_code_energy. A message's energy is defined as the sum of what its packets' codes tell;
+ * its own code is rounded up to the next 1/256 octave.
  *
  * Nothing from the wire is believed: decoders check version, type, and that the datagram has exactly the length that
  * its fields say. They never read past `size`.
@@ -24,25 +29,30 @@
 #ifndef DLCP_WIRE_H
 #define DLCP_WIRE_H
 
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
 /* cffi: begin */
 enum {
-	DLCP_WIRE_VERSION = 1,
+	DLCP_WIRE_VERSION = 2,
 	DLCP_HEADER_BYTES = 32,
-	DLCP_PACKET_ELEMENTS = 360,
 	DLCP_PAYLOAD_BYTES = 1440,
+	DLCP_PACKET_ELEMENTS = 360, /* float32; of the 16-bit types twice as many */
 	DLCP_DATAGRAM_BYTES = 1472, /* 1500 - 20 (IPv4) - 8 (UDP) */
 	DLCP_FRAME_OVERHEAD_BYTES = 74, /* header, UDP, IPv4, Ethernet: what a link carries beside the payload */
-	DLCP_ACK_BYTES = 48,
+	DLCP_ACK_BYTES = 44,
 	DLCP_ACK_BITMAP_BYTES = 16,
 	DLCP_ACK_WINDOW = 128, /* sequences that one acknowledgement describes */
-	DLCP_DONE_BYTES = 40,
+	DLCP_DONE_BYTES = 48,
 	DLCP_NACK_FIXED_BYTES = 44,
 	DLCP_NACK_PACKETS = 11424, /* packets that one NACK can describe: (1472 - 44) * 8 */
 	DLCP_STOP_BYTES = 40,
+	DLCP_CODE_NOT_FINITE = 255, /* magnitude: a value is infinite, not a number, or too large to be squared */
+	DLCP_ENERGY_NOT_FINITE = 65535,
+	DLCP_ENERGY_OF_ONE = 32768, /* energy code of 1 */
+	DLCP_ENERGY_STEPS = 256,    /* an octave */
 };
 
 enum dlcp_packet_type {
@@ -62,6 +72,8 @@ enum dlcp_flag {
 	DLCP_FLAG_WAIT = 16,   /* in a NACK: the receiver does not expect the message yet; no bitmap */
 };
 
+enum dlcp_dtype { DLCP_FLOAT32 = 0, DLCP_FLOAT16 = 1, DLCP_BFLOAT16 = 2, DLCP_DTYPES = 3 };
+
 enum dlcp_leg { DLCP_PUSH = 0, DLCP_PULL = 1, DLCP_LEGS = 2 };
 
 enum dlcp_wire_error {
@@ -80,13 +92,15 @@ struct dlcp_header {
 	uint32_t cookie;
 	uint32_t iteration;
 	uint16_t tensor;
+	uint8_t dtype;
 	uint8_t leg;
 	uint8_t magnitude;
 	uint32_t offset;
 	uint16_t count;
 	uint16_t step;
 	uint32_t sequence;
-	uint32_t sent_us;
+	uint16_t contributors;
+	uint16_t energy;
 };
 
 struct dlcp_ack {
@@ -94,12 +108,17 @@ struct dlcp_ack {
 	uint16_t source;
 	uint32_t cookie;
 	uint32_t largest;
-	uint32_t echo_us;
 	uint32_t delay_us;
 	uint32_t received;
 	uint32_t ce;
 	uint32_t overflow;
 	uint8_t bitmap[16];
+};
+
+struct dlcp_done {
+	uint32_t packets;
+	uint32_t round;
+	double energy;
 };
 
 struct dlcp_nack {
@@ -113,7 +132,7 @@ _Static_assert(DLCP_PAYLOAD_BYTES == DLCP_PACKET_ELEMENTS * 4, "a packet carries
 _Static_assert(DLCP_DATAGRAM_BYTES == DLCP_HEADER_BYTES + DLCP_PAYLOAD_BYTES, "header and payload fill the datagram");
 _Static_assert(DLCP_ACK_WINDOW == DLCP_ACK_BITMAP_BYTES * 8, "one bit a sequence");
 _Static_assert(DLCP_NACK_PACKETS == (DLCP_DATAGRAM_BYTES - DLCP_NACK_FIXED_BYTES) * 8, "a NACK fits a datagram");
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "gradients are sent as they lie in memory");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements are sent as they lie in memory");
 
 static inline void dlcp_put16(uint8_t *at, uint16_t value)
 {
@@ -150,6 +169,70 @@ static inline uint64_t dlcp_get64(const uint8_t *at)
 
 /* cffi: functions */
 
+/* Bytes of one element; dtype is one of enum dlcp_dtype. */
+static inline uint32_t dlcp_element_bytes(uint8_t dtype)
+{
+	return dtype == DLCP_FLOAT32 ? 4 : 2;
+}
+
+/* Elements of a full packet. */
+static inline uint32_t dlcp_full_packet(uint8_t dtype)
+{
+	return DLCP_PAYLOAD_BYTES / dlcp_element_bytes(dtype);
+}
+
+/* The code of a packet's root mean square: a quarter of an octave a step; 1 is 2^-40 and below, 254 is 5 * 2^21 and above, 0 is
+ * zero. */
+static inline uint8_t dlcp_magnitude_code(float rms)
+{
+	uint32_t bits;
+	int32_t code;
+
+	if (rms == 0)
+		return 0;
+	if (!(rms > 0 && rms <= 3.4e38f))
+		return DLCP_CODE_NOT_FINITE;
+	memcpy(&bits, &rms, sizeof bits);
+	code = (int32_t)(bits >> 21) - (127 - 40) * 4 + 1;
+	return (uint8_t)(code < 1 ? 1 : code > 254 ? 254 : code);
+}
+
+/* The mean square that a magnitude code stands for: of the middle of its step. What is not finite counts as 0. */
+static inline double dlcp_code_energy(uint8_t code)
+{
+	uint32_t bits = ((uint32_t)code - 1 + (127 - 40) * 4) << 21 | 1u << 20;
+	float rms;
+
+	if (code == 0 || code == DLCP_CODE_NOT_FINITE)
+		return 0;
+	memcpy(&rms, &bits, sizeof rms);
+	return (double)rms * rms;
+}
+
+/* The energy that an energy code stands for; infinite for DLCP_ENERGY_NOT_FINITE. */
+static inline double dlcp_energy_decode(uint16_t code)
+{
+	if (code == DLCP_ENERGY_NOT_FINITE)
+		return (double)INFINITY;
+	return code ? exp2(((double)code - DLCP_ENERGY_OF_ONE) / DLCP_ENERGY_STEPS) : 0;
+}
+
+/* The smallest code that stands for at least this energy; 0 is none at all. */
+static inline uint16_t dlcp_energy_code(double energy)
+{
+	double code;
+
+	if (!(energy <= 1.7e308))
+		return DLCP_ENERGY_NOT_FINITE;
+	if (energy <= 0)
+		return 0;
+	code = ceil(log2(energy) * DLCP_ENERGY_STEPS) + DLCP_ENERGY_OF_ONE;
+	code = code < 1 ? 1 : code > DLCP_ENERGY_NOT_FINITE - 1 ? DLCP_ENERGY_NOT_FINITE - 1 : code;
+	if (dlcp_energy_decode((uint16_t)code) < energy && code < DLCP_ENERGY_NOT_FINITE - 1)
+		code++; /* log2 was rounded down */
+	return (uint16_t)code;
+}
+
 /* The type of a datagram (enum dlcp_packet_type), or a negative enum dlcp_wire_error. */
 static inline int dlcp_packet_type(const uint8_t *bytes, size_t size)
 {
@@ -183,20 +266,21 @@ static inline void dlcp_header_encode(const struct dlcp_header *header, uint8_t 
 	dlcp_put32(bytes + 4, header->cookie);
 	dlcp_put32(bytes + 8, header->iteration);
 	dlcp_put16(bytes + 12, header->tensor);
-	bytes[14] = header->leg;
+	bytes[14] = (uint8_t)(header->dtype << 4 | (header->leg & 15));
 	bytes[15] = header->magnitude;
 	dlcp_put32(bytes + 16, header->offset);
 	dlcp_put16(bytes + 20, header->count);
 	dlcp_put16(bytes + 22, header->step);
 	dlcp_put32(bytes + 24, header->sequence);
-	dlcp_put32(bytes + 28, header->sent_us);
+	dlcp_put16(bytes + 28, header->contributors);
+	dlcp_put16(bytes + 30, header->energy);
 }
 
 /* The exact length that a datagram with this header must have; NACK: the shortest. */
 static inline size_t dlcp_expected_bytes(const struct dlcp_header *header)
 {
 	switch (header->type) {
-	case DLCP_DATA: return DLCP_HEADER_BYTES + (size_t)header->count * 4;
+	case DLCP_DATA: return DLCP_HEADER_BYTES + (size_t)header->count * dlcp_element_bytes(header->dtype);
 	case DLCP_DONE: return DLCP_DONE_BYTES;
 	case DLCP_NACK: return DLCP_NACK_FIXED_BYTES;
 	case DLCP_STOP: return DLCP_STOP_BYTES;
@@ -205,7 +289,7 @@ static inline size_t dlcp_expected_bytes(const struct dlcp_header *header)
 }
 
 /* Read the header of any packet but an ACK. Returns 0 or a negative enum dlcp_wire_error. After 0 the datagram holds
- * all that its type needs: DATA has 1 to DLCP_PACKET_ELEMENTS elements and just as many bytes behind the header. */
+ * all that its type needs: DATA has 1 to a full packet of elements, and their bytes, and no more, behind the header. */
 static inline int dlcp_header_decode(struct dlcp_header *header, const uint8_t *bytes, size_t size)
 {
 	int type = dlcp_packet_type(bytes, size);
@@ -220,16 +304,18 @@ static inline int dlcp_header_decode(struct dlcp_header *header, const uint8_t *
 	header->cookie = dlcp_get32(bytes + 4);
 	header->iteration = dlcp_get32(bytes + 8);
 	header->tensor = dlcp_get16(bytes + 12);
-	header->leg = bytes[14];
+	header->dtype = bytes[14] >> 4;
+	header->leg = bytes[14] & 15;
 	header->magnitude = bytes[15];
 	header->offset = dlcp_get32(bytes + 16);
 	header->count = dlcp_get16(bytes + 20);
 	header->step = dlcp_get16(bytes + 22);
 	header->sequence = dlcp_get32(bytes + 24);
-	header->sent_us = dlcp_get32(bytes + 28);
-	if (header->leg >= DLCP_LEGS)
+	header->contributors = dlcp_get16(bytes + 28);
+	header->energy = dlcp_get16(bytes + 30);
+	if (header->leg >= DLCP_LEGS || header->dtype >= DLCP_DTYPES)
 		return DLCP_WIRE_FIELD;
-	if (type == DLCP_DATA && (header->count == 0 || header->count > DLCP_PACKET_ELEMENTS))
+	if (type == DLCP_DATA && (header->count == 0 || header->count > dlcp_full_packet(header->dtype)))
 		return DLCP_WIRE_FIELD;
 	if (type == DLCP_NACK)
 		return size < DLCP_NACK_FIXED_BYTES ? DLCP_WIRE_LENGTH : DLCP_WIRE_OK;
@@ -244,12 +330,11 @@ static inline void dlcp_ack_encode(const struct dlcp_ack *ack, uint8_t *bytes)
 	dlcp_put16(bytes + 2, ack->source);
 	dlcp_put32(bytes + 4, ack->cookie);
 	dlcp_put32(bytes + 8, ack->largest);
-	dlcp_put32(bytes + 12, ack->echo_us);
-	dlcp_put32(bytes + 16, ack->delay_us);
-	dlcp_put32(bytes + 20, ack->received);
-	dlcp_put32(bytes + 24, ack->ce);
-	dlcp_put32(bytes + 28, ack->overflow);
-	memcpy(bytes + 32, ack->bitmap, DLCP_ACK_BITMAP_BYTES);
+	dlcp_put32(bytes + 12, ack->delay_us);
+	dlcp_put32(bytes + 16, ack->received);
+	dlcp_put32(bytes + 20, ack->ce);
+	dlcp_put32(bytes + 24, ack->overflow);
+	memcpy(bytes + 28, ack->bitmap, DLCP_ACK_BITMAP_BYTES);
 }
 
 /* Read an ACK. Returns 0 or a negative enum dlcp_wire_error. */
@@ -267,13 +352,35 @@ static inline int dlcp_ack_decode(struct dlcp_ack *ack, const uint8_t *bytes, si
 	ack->source = dlcp_get16(bytes + 2);
 	ack->cookie = dlcp_get32(bytes + 4);
 	ack->largest = dlcp_get32(bytes + 8);
-	ack->echo_us = dlcp_get32(bytes + 12);
-	ack->delay_us = dlcp_get32(bytes + 16);
-	ack->received = dlcp_get32(bytes + 20);
-	ack->ce = dlcp_get32(bytes + 24);
-	ack->overflow = dlcp_get32(bytes + 28);
-	memcpy(ack->bitmap, bytes + 32, DLCP_ACK_BITMAP_BYTES);
+	ack->delay_us = dlcp_get32(bytes + 12);
+	ack->received = dlcp_get32(bytes + 16);
+	ack->ce = dlcp_get32(bytes + 20);
+	ack->overflow = dlcp_get32(bytes + 24);
+	memcpy(ack->bitmap, bytes + 28, DLCP_ACK_BITMAP_BYTES);
 	return DLCP_WIRE_OK;
+}
+
+/* Write what follows a DONE's header; returns the datagram's length. */
+static inline size_t dlcp_done_encode(const struct dlcp_done *done, uint8_t *bytes)
+{
+	uint64_t bits;
+
+	memcpy(&bits, &done->energy, sizeof bits);
+	dlcp_put32(bytes + 32, done->packets);
+	dlcp_put32(bytes + 36, done->round);
+	dlcp_put64(bytes + 40, bits);
+	return DLCP_DONE_BYTES;
+}
+
+/* Read it after the header was decoded. Returns 0 or DLCP_WIRE_FIELD: an energy is 0 or more; it may be infinite. */
+static inline int dlcp_done_decode(struct dlcp_done *done, const uint8_t *bytes)
+{
+	uint64_t bits = dlcp_get64(bytes + 40);
+
+	done->packets = dlcp_get32(bytes + 32);
+	done->round = dlcp_get32(bytes + 36);
+	memcpy(&done->energy, &bits, sizeof bits);
+	return done->energy >= 0 ? DLCP_WIRE_OK : DLCP_WIRE_FIELD;
 }
 
 /* Write a NACK's fixed part behind its header; returns the datagram's length with the bitmap that the caller adds. */

@@ -55,7 +55,7 @@ static int broken(const char *what)
 static struct dlcp_engine *engine(uint16_t rank)
 {
 	struct dlcp_engine_config config = { .address = "127.0.0.1" };
-	struct dlcp_tensor shape = { .elements = ELEMENTS, .bound_ppm = { 500000, 0 }, .queue = 3 };
+	struct dlcp_tensor shape = { .elements = ELEMENTS, .bound = { { 500000, DLCP_PPM } }, .queue = 3 };
 	char error[DLCP_ERROR_BYTES];
 	struct dlcp_engine *made;
 
@@ -83,7 +83,8 @@ static int stopped_while_blocked(struct dlcp_engine *a, struct dlcp_engine *b, u
 	float *data = calloc(ELEMENTS, sizeof *data), *got = calloc(ELEMENTS, sizeof *got);
 
 	atomic_store(&passing, PACKETS / 2);
-	if (dlcp_engine_receive(b, 0, &key, got, ELEMENTS) || dlcp_engine_send(a, 1, &key, data, ELEMENTS))
+	if (dlcp_engine_receive(b, 0, &key, &(struct dlcp_destination){ .buffer = got, .elements = ELEMENTS }) ||
+	    dlcp_engine_send(a, 1, &key, &(struct dlcp_source){ .data = data, .elements = ELEMENTS }))
 		return broken("submission");
 	if (wait_one(b) != 1 || wait_one(a) != 1)
 		return broken("half of a message is enough");
@@ -114,7 +115,7 @@ static int silent_while_blocked(struct dlcp_engine *a)
 	int code;
 
 	atomic_store(&blocked, true);
-	if (dlcp_engine_send(a, 1, &key, data, ELEMENTS))
+	if (dlcp_engine_send(a, 1, &key, &(struct dlcp_source){ .data = data, .elements = ELEMENTS }))
 		return broken("submission");
 	code = wait_one(a);
 	atomic_store(&blocked, false);

@@ -116,7 +116,7 @@ static void begin(struct round *round)
 		round->ranks[rank] = dlcp_protocol_new(&config, error, sizeof error);
 		for (uint16_t tensor = 0; tensor < TENSORS; tensor++) {
 			struct dlcp_tensor shape = { .elements = sizes[tensor], .queue = (uint8_t)(tensor * apart % 7),
-						     .bound_ppm = { tensor % 2 ? 200000 : 0, 0 }, .droppable = 1 };
+						     .bound = { { tensor % 2 ? 200000 : 0, DLCP_PPM } }, .droppable = 1 };
 
 			dlcp_protocol_declare(round->ranks[rank], tensor, &shape);
 			round->sent[rank][tensor] = malloc(sizes[tensor] * sizeof(float));
@@ -131,11 +131,12 @@ static void begin(struct round *round)
 		for (uint16_t from = 0; from < RANKS; from++)
 			for (uint16_t tensor = 0; tensor < TENSORS && from != to; tensor++) {
 				struct dlcp_key key = { .iteration = 3, .tensor = tensor };
+				struct dlcp_source source = { .data = round->sent[from][tensor], .elements = sizes[tensor] };
+				struct dlcp_destination destination = { .elements = sizes[tensor] };
 
-				round->got[to][from][tensor] = malloc(sizes[tensor] * sizeof(float));
-				dlcp_protocol_receive(round->ranks[to], from, &key, round->got[to][from][tensor], sizes[tensor],
-						      0);
-				dlcp_protocol_send(round->ranks[from], to, &key, round->sent[from][tensor], sizes[tensor], 0);
+				destination.buffer = round->got[to][from][tensor] = malloc(sizes[tensor] * sizeof(float));
+				dlcp_protocol_receive(round->ranks[to], from, &key, &destination, 0);
+				dlcp_protocol_send(round->ranks[from], to, &key, &source, 0);
 			}
 }
 

@@ -11,15 +11,25 @@ import pytest
 
 from dlcp.model.workload import TransportSettings
 from dlcp.transport._native import ffi, lib
-from dlcp.transport.endpoint import Completion, Floats, Leg, MessageKey, TransportError
+from dlcp.transport.endpoint import (
+    Bound,
+    Completion,
+    Droppable,
+    Dtype,
+    Floats,
+    Leg,
+    MessageKey,
+    Placement,
+    TransportError,
+)
 from dlcp.transport.engine import DlcpEndpoint
 
 ELEMENTS = 50_000
 LOOPBACK = "127.0.0.1"
 
 
-def endpoint(rank: int, bound: float = 0.0, **options: object) -> DlcpEndpoint:
-    settings = TransportSettings(kind="dlcp", loss_bound=bound)
+def endpoint(rank: int, **options: object) -> DlcpEndpoint:
+    settings = TransportSettings(kind="dlcp")
     return DlcpEndpoint(rank, LOOPBACK, 0, {}, settings, job_cookie=77, link_rate_bps=1e9, **options)  # type: ignore[arg-type]
 
 
@@ -28,7 +38,7 @@ def introduce(*endpoints: DlcpEndpoint) -> None:
         for other in endpoints:
             if one is not other:
                 one.add_peer(other.rank, LOOPBACK, other.port)
-        one.declare(0, ELEMENTS, queue=3, droppable=True, must_arrive=False)
+        one.declare(0, ELEMENTS, queue=3, droppable=Droppable.SMALL)
 
 
 @pytest.fixture
@@ -70,6 +80,47 @@ def test_statistics_tell_that_the_bytes_went_over_dlcp(pair: tuple[DlcpEndpoint,
     assert sender["segmented_bursts"] > 0
     assert sender["peers"][1]["min_rtt_ns"] > 0
     assert receiver["receive_buffer_bytes"] > 0
+
+
+def test_every_dtype_is_summed_into_the_buffer_with_its_contributors(pair: tuple[DlcpEndpoint, DlcpEndpoint]) -> None:
+    a, b = pair
+    dtypes: list[tuple[Dtype, object]] = [("float32", np.float32), ("float16", np.float16), ("bfloat16", np.uint16)]
+    for tensor, (dtype, held) in enumerate(dtypes, 1):
+        for one in pair:
+            one.declare(tensor, 1000, queue=3, dtype=dtype)
+        packets = 3 if dtype == "float32" else 2
+        two, three = (0x4000, 0x4040) if dtype == "bfloat16" else (2, 3)
+        key = MessageKey(9, tensor, Leg.PUSH, step=3)
+        got, got_counts = np.full(1000, two, held), np.full(packets, 4, np.uint16)  # type: ignore[call-overload]
+        b.receive(0, key, got, placement=Placement.ADD, contributors=got_counts)
+        a.send(1, key, np.full(1000, two // 2 if dtype != "bfloat16" else 0x3F80, held), contributors=got_counts // 2)  # type: ignore[call-overload]
+        (received,), (sent,) = b.wait(10), a.wait(10)
+        assert received.key == sent.key == key
+        assert (got == three).all()
+        assert got_counts.tolist() == [6] * packets
+
+
+def test_a_message_may_have_a_bound_of_its_own(pair: tuple[DlcpEndpoint, DlcpEndpoint]) -> None:
+    """Everything may be missing, so the message is over as soon as its sender says that it has sent all."""
+    a, b = pair
+    key, bound = MessageKey(0, 0, Leg.PUSH), Bound(1.0, 0.5)
+    b.receive(0, key, np.empty(ELEMENTS, np.float32), bound=bound)
+    a.send(1, key, values(0), bound=bound)
+    (received,) = b.wait(10)
+    assert 0 <= received.lost_energy_share <= 0.5
+
+
+def test_arrays_of_another_kind_are_refused(pair: tuple[DlcpEndpoint, DlcpEndpoint]) -> None:
+    a, _ = pair
+    key = MessageKey(0, 0, Leg.PUSH)
+    with pytest.raises(ValueError, match="contiguous float32"):
+        a.send(1, key, np.zeros(ELEMENTS, np.float16))
+    with pytest.raises(ValueError, match="139 packets"):
+        a.send(1, key, values(0), contributors=np.ones(138, np.uint16))
+    frozen = values(0)
+    frozen.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        a.receive(1, key, frozen)
 
 
 def test_without_segmentation_it_works_the_same() -> None:
@@ -126,7 +177,7 @@ def test_a_peer_that_is_gone_ends_in_a_bounded_error_that_names_it() -> None:
 def test_who_is_gone_is_named_again_whatever_failed_since() -> None:
     with endpoint(0, silence_s=0.2, first_contact_s=0.2) as a:
         a.add_peer(1, LOOPBACK, 9)
-        a.declare(0, ELEMENTS, queue=3, droppable=True, must_arrive=False)
+        a.declare(0, ELEMENTS, queue=3, droppable=Droppable.SMALL)
         a.send(1, MessageKey(0, 0, Leg.PUSH), values(0))
         with pytest.raises(TransportError, match="rank 1 is gone"):
             a.wait(5)
@@ -190,7 +241,7 @@ def test_another_job_is_refused() -> None:
         )
         with other:
             b.add_peer(2, LOOPBACK, other.port)
-            other.declare(0, ELEMENTS, queue=3, droppable=True, must_arrive=False)
+            other.declare(0, ELEMENTS, queue=3, droppable=Droppable.SMALL)
             other.send(1, MessageKey(0, 0, Leg.PUSH), values(0))
             deadline = time.monotonic() + 5
             while not b.statistics()["packets_stranger"] and time.monotonic() < deadline:
@@ -214,7 +265,7 @@ def test_misuse_is_refused_with_a_reason(pair: tuple[DlcpEndpoint, DlcpEndpoint]
     with pytest.raises(TransportError, match="expected already"):
         a.receive(1, key, np.zeros(ELEMENTS, np.float32))
     with pytest.raises(TransportError, match="declared otherwise"):
-        a.declare(0, ELEMENTS, queue=4, droppable=True, must_arrive=False)
+        a.declare(0, ELEMENTS, queue=4, droppable=Droppable.SMALL)
 
 
 def test_a_closed_endpoint_says_so_and_closes_twice() -> None:

@@ -48,7 +48,7 @@ def train(endpoints: list[Endpoint], tensors: list[Tensor], optimizer: Sgd) -> t
     elements = tensors[-1].stop
     worker_ranks, server_ranks = list(range(WORKERS)), list(range(WORKERS, WORKERS + SERVERS))
     for endpoint in endpoints:
-        declare(endpoint, tensors)
+        declare(endpoint, tensors, LOSSLESS[0])
     servers = [
         Server(endpoints[rank], tensors, index, worker_ranks, initial(elements), optimizer, stall_timeout_s=10)
         for index, rank in enumerate(server_ranks)
@@ -142,7 +142,7 @@ def test_server__that_waits_in_vain_says_for_what() -> None:
     settings = LOSSLESS[0]
     tensors = plan_tensors([("only", 1000)], 4_000, 1, settings)
     with ranks(settings, 2, 1) as endpoints:
-        declare(endpoints[2], tensors)
+        declare(endpoints[2], tensors, LOSSLESS[0])
         server = Server(endpoints[2], tensors, 0, [0, 1], initial(1000), Sgd(0.1, 0.0, 1), stall_timeout_s=0.2)
         server.expect_first()
         with pytest.raises(TransportError, match=r"nothing completed for 0.2 s; waiting for the push of tensor 0 \(it"):
@@ -154,7 +154,7 @@ def test_worker__that_waits_in_vain_says_for_what() -> None:
     tensors = plan_tensors([("only", 1000)], 4_000, 1, settings)
     with ranks(settings, 1, 1) as endpoints:
         for endpoint in endpoints:
-            declare(endpoint, tensors)
+            declare(endpoint, tensors, LOSSLESS[0])
         worker = Worker(endpoints[0], tensors, [1], initial(1000), stall_timeout_s=0.2)
         worker.push(0, 0)
         with pytest.raises(TransportError, match="waiting for the pull of tensor 0 from rank 1"):

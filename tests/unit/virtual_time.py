@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +18,24 @@ US = 1_000
 MS = 1_000_000
 COOKIE = 0x0D1C0FFE
 PACKET_ELEMENTS = lib.DLCP_PACKET_ELEMENTS
+NO_LIMIT = lib.DLCP_PPM
 
 Floats = npt.NDArray[np.float32]
-Key = tuple[int, int, int]
-"""Iteration, tensor, leg."""
+Values = npt.NDArray[Any]
+Counts = npt.NDArray[np.uint16]
+Bound = tuple[int, int]
+"""Parts per million of bytes and of energy."""
+
+
+class Key(NamedTuple):
+    iteration: int
+    tensor: int
+    leg: int = 0
+    step: int = 0
+
+
+AnyKey = Key | tuple[int, ...]
+"""Iteration, tensor, leg, and step if it is not 0."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +72,7 @@ class Done:
     resent_bytes: int
     probes: int
     end_ns: int
+    lost_energy_share: float
 
 
 class Node:
@@ -79,7 +95,7 @@ class Node:
         self.done: list[Done] = []
         self.largest_burst = 0
         self.timer_ns: int | None = None
-        self._held: dict[tuple[bool, int, Key], Floats] = {}
+        self._held: dict[tuple[bool, int, Key], tuple[object, ...]] = {}
         self._burst = ffi.new("struct dlcp_burst *")
         self._completion = ffi.new("struct dlcp_completion *")
         for peer in peers:
@@ -89,21 +105,52 @@ class Node:
         assert code == 0, ffi.string(lib.dlcp_protocol_error(self.native)).decode()
 
     def declare(
-        self, tensor: int, elements: int, bound_ppm: tuple[int, int] = (0, 0), queue: int = 3, **more: object
+        self,
+        tensor: int,
+        elements: int,
+        bound_ppm: tuple[int, int] = (0, 0),
+        queue: int = 3,
+        energy_ppm: tuple[int, int] = (NO_LIMIT, NO_LIMIT),
+        **more: object,
     ) -> None:
         shape = ffi.new("struct dlcp_tensor *", {"elements": elements, "queue": queue, **more})
-        shape.bound_ppm = list(bound_ppm)
+        shape.bound = list(zip(bound_ppm, energy_ppm, strict=True))
         self.check(lib.dlcp_protocol_declare(self.native, tensor, shape))
 
-    def receive(self, peer: int, key: Key, buffer: Floats, now_ns: int) -> None:
-        self._held[True, peer, key] = buffer
-        pointer = ffi.cast("float *", buffer.ctypes.data)
-        self.check(lib.dlcp_protocol_receive(self.native, peer, _key(key), pointer, buffer.size, now_ns))
+    def receive(
+        self,
+        peer: int,
+        key: AnyKey,
+        buffer: Values,
+        now_ns: int,
+        *,
+        placement: int = lib.DLCP_PLACE_ZERO,
+        bound: Bound | None = None,
+        contributors: Counts | None = None,
+    ) -> None:
+        to = ffi.new("struct dlcp_destination *", {"elements": buffer.size, "placement": placement})
+        to.buffer = ffi.cast("void *", buffer.ctypes.data)
+        to.bound = own = _bound(bound)
+        to.contributors = _counts(contributors)
+        self._held[True, peer, Key(*key)] = (buffer, contributors, own)
+        self.check(lib.dlcp_protocol_receive(self.native, peer, _key(key), to, now_ns))
 
-    def send(self, peer: int, key: Key, data: Floats, now_ns: int) -> None:
-        self._held[False, peer, key] = data
-        pointer = ffi.cast("const float *", data.ctypes.data)
-        self.check(lib.dlcp_protocol_send(self.native, peer, _key(key), pointer, data.size, now_ns))
+    def send(
+        self,
+        peer: int,
+        key: AnyKey,
+        data: Values,
+        now_ns: int,
+        *,
+        bound: Bound | None = None,
+        contributors: Counts | None = None,
+    ) -> None:
+        source = ffi.new("struct dlcp_source *", {"elements": data.size})
+        source.data = ffi.cast("void *", data.ctypes.data)
+        source.bound = own = _bound(bound)
+        source.contributors = _counts(contributors)
+        self._held[False, peer, Key(*key)] = (data, own)
+        self.check(lib.dlcp_protocol_send(self.native, peer, _key(key), source, now_ns))
 
     def input(self, packet: Packet, now_ns: int) -> None:
         lib.dlcp_protocol_input(self.native, packet.data, len(packet.data), packet.tos, now_ns, now_ns, 0)
@@ -129,12 +176,12 @@ class Node:
         found = []
         one = self._completion
         while lib.dlcp_protocol_poll_completion(self.native, one):
-            key = (one.key.iteration, one.key.tensor, one.key.leg)
+            key = Key(one.key.iteration, one.key.tensor, one.key.leg, one.key.step)
             self._held.pop((bool(one.received), one.peer, key))
             found.append(
                 Done(
                     one.peer, key, bool(one.received), one.delivered_bytes, one.lost_bytes, one.resent_bytes,
-                    one.probes, one.end_ns,
+                    one.probes, one.end_ns, one.lost_energy_share,
                 )
             )  # fmt: skip
         self.done += found
@@ -159,8 +206,16 @@ class Node:
         return str(ffi.string(text).decode())
 
 
-def _key(key: Key) -> object:
-    return ffi.new("struct dlcp_key *", {"iteration": key[0], "tensor": key[1], "leg": key[2]})
+def _key(key: AnyKey) -> object:
+    return ffi.new("struct dlcp_key *", Key(*key)._asdict())
+
+
+def _bound(bound: Bound | None) -> Any:
+    return ffi.NULL if bound is None else ffi.new("struct dlcp_bound *", bound)
+
+
+def _counts(counts: Counts | None) -> Any:
+    return ffi.NULL if counts is None else ffi.cast("uint16_t *", counts.ctypes.data)
 
 
 Network = Callable[["World", Packet], None]

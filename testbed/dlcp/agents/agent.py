@@ -77,7 +77,7 @@ class Agent:
         assert self._endpoint is not None, "open comes before prepare"
         spec = self._spec = JobSpec.model_validate(job)
         tensors = spec.tensors(self._settings)
-        declare(self._endpoint, tensors)
+        declare(self._endpoint, tensors, self._settings)
         is_worker = self._rank < len(spec.workers)
         options = JobOptions(spec.seed, self._rank if is_worker else 0, len(spec.workers), spec.batch)
         if spec.kind == "training":

@@ -2,23 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
 
 from dlcp.model.workload import TransportSettings
 from dlcp.transport._native import ffi, lib
-from dlcp.transport.endpoint import Completion, Floats, Leg, MessageKey, TransportError
+from dlcp.transport.endpoint import (
+    RELIABLE,
+    Bound,
+    Completion,
+    Counts,
+    Droppable,
+    Dtype,
+    Leg,
+    MessageKey,
+    Placement,
+    TransportError,
+    Values,
+)
 
 NS = 1_000_000_000
 WAIT_SLICE_S = 0.5
 """A wait returns to Python so often, so that a signal (Ctrl-C) is seen."""
 COMPLETIONS_AT_ONCE = 64
+_PPM = 1_000_000
+_DTYPES: dict[Dtype, tuple[int, np.dtype[Any]]] = {
+    "float32": (lib.DLCP_FLOAT32, np.dtype(np.float32)),
+    "float16": (lib.DLCP_FLOAT16, np.dtype(np.float16)),
+    "bfloat16": (lib.DLCP_BFLOAT16, np.dtype(np.uint16)),
+}
+"""What the native core calls an element type, and how numpy holds it."""
+_PLACEMENTS = {
+    Placement.ZERO: lib.DLCP_PLACE_ZERO,
+    Placement.KEEP: lib.DLCP_PLACE_KEEP,
+    Placement.ADD: lib.DLCP_PLACE_ADD,
+}
 _SELECTIVE_DROP = {"off": lib.DLCP_DROP_OFF, "wred": lib.DLCP_DROP_WRED, "ect": lib.DLCP_DROP_ECT}
 
 
 class DlcpEndpoint:
-    """One rank's end over DLCP. One thread drives it; the engine's own thread moves the packets.
+    """One rank's end over DLCP. One thread waits, any may declare, receive and send; the engine's own thread moves the
+    packets.
 
     rank, address, port: this rank, and the IPv4 address and UDP port that it binds (0 = any; see `port`).
     peers: rank → (IPv4 address, port). job_cookie: 32 bits, the same at every rank; packets with another one are
@@ -44,8 +71,8 @@ class DlcpEndpoint:
         segmentation: bool = True,
     ) -> None:
         self.rank = rank
-        self._settings = settings
-        self._held: dict[tuple[bool, int, MessageKey], Floats] = {}
+        self._shapes: dict[int, tuple[int, Dtype]] = {}
+        self._held: dict[tuple[bool, int, MessageKey], tuple[Any, ...]] = {}
         self._events = ffi.new("struct dlcp_completion[]", COMPLETIONS_AT_ONCE)
         config = ffi.new("struct dlcp_engine_config *")
         config.address = address.encode()
@@ -76,34 +103,66 @@ class DlcpEndpoint:
         """Learn where a rank is. TransportError when the address is none, or the rank is known."""
         self._check(lib.dlcp_engine_add_peer(self._open(), rank, address.encode(), port))
 
-    def declare(self, tensor: int, elements: int, *, queue: int, droppable: bool, must_arrive: bool) -> None:
-        """See Endpoint. Bounds come from the settings; a tensor of fewer packets than
-        settings.must_arrive_below_packets must arrive whole, whatever `must_arrive` says."""
-        packets = -(-elements // lib.DLCP_PACKET_ELEMENTS)
+    def declare(
+        self,
+        tensor: int,
+        elements: int,
+        *,
+        queue: int,
+        droppable: Droppable = Droppable.NONE,
+        must_arrive: bool = False,
+        push_bound: Bound = RELIABLE,
+        pull_bound: Bound = RELIABLE,
+        dtype: Dtype = "float32",
+    ) -> None:
+        """See Endpoint. TransportError when something is out of range, or was declared otherwise before."""
         shape = ffi.new("struct dlcp_tensor *")
         shape.elements = elements
-        shape.bound_ppm = [
-            round(self._settings.loss_bound * 1_000_000),
-            round(self._settings.pull_loss_bound * 1_000_000),
-        ]
+        shape.bound = [_native_bound(push_bound), _native_bound(pull_bound)]
+        shape.dtype = _DTYPES[dtype][0]
         shape.queue = queue
-        shape.droppable = droppable
-        shape.must_arrive = must_arrive or packets < self._settings.must_arrive_below_packets
+        shape.droppable = int(droppable)
+        shape.must_arrive = must_arrive
         self._check(lib.dlcp_engine_declare(self._open(), tensor, shape))
+        self._shapes[tensor] = elements, dtype
 
-    def receive(self, peer: int, key: MessageKey, buffer: Floats) -> None:
-        """See Endpoint. ValueError unless the buffer is contiguous, writeable float32."""
-        if not buffer.flags.writeable:
-            raise ValueError(f"the buffer for tensor {key.tensor} is read-only")
-        pointer = self._pointer(key, buffer, "float *")
-        self._check(lib.dlcp_engine_receive(self._open(), peer, _native_key(key), pointer, buffer.size))
-        self._held[True, peer, key] = buffer
+    def receive(
+        self,
+        peer: int,
+        key: MessageKey,
+        buffer: Values,
+        *,
+        placement: Placement = Placement.ZERO,
+        bound: Bound | None = None,
+        contributors: Counts | None = None,
+    ) -> None:
+        """See Endpoint. ValueError unless the arrays are contiguous, writeable and of the tensor's dtype and sizes."""
+        to = ffi.new("struct dlcp_destination *")
+        to.buffer = self._pointer(key, buffer, writeable=True)
+        to.elements = buffer.size
+        to.placement = _PLACEMENTS[placement]
+        to.bound = kept = ffi.NULL if bound is None else ffi.new("struct dlcp_bound *", _native_bound(bound))
+        to.contributors = self._counts_pointer(key, contributors, writeable=True)
+        with self._holding((True, peer, key), (buffer, contributors, kept)):
+            self._check(lib.dlcp_engine_receive(self._open(), peer, _native_key(key), to))
 
-    def send(self, peer: int, key: MessageKey, data: Floats) -> None:
-        """See Endpoint. ValueError unless the data are contiguous float32."""
-        pointer = self._pointer(key, data, "const float *")
-        self._check(lib.dlcp_engine_send(self._open(), peer, _native_key(key), pointer, data.size))
-        self._held[False, peer, key] = data
+    def send(
+        self,
+        peer: int,
+        key: MessageKey,
+        data: Values,
+        *,
+        bound: Bound | None = None,
+        contributors: Counts | None = None,
+    ) -> None:
+        """See Endpoint. ValueError unless the arrays are contiguous and of the tensor's dtype and sizes."""
+        source = ffi.new("struct dlcp_source *")
+        source.data = self._pointer(key, data)
+        source.elements = data.size
+        source.bound = kept = ffi.NULL if bound is None else ffi.new("struct dlcp_bound *", _native_bound(bound))
+        source.contributors = self._counts_pointer(key, contributors)
+        with self._holding((False, peer, key), (data, kept)):
+            self._check(lib.dlcp_engine_send(self._open(), peer, _native_key(key), source))
 
     def wait(self, timeout_s: float) -> list[Completion]:
         """See Endpoint. TransportError names the rank that is gone and what it owed."""
@@ -157,14 +216,49 @@ class DlcpEndpoint:
         if code < 0:
             raise TransportError(f"rank {self.rank}: {ffi.string(lib.dlcp_engine_error(self._engine)).decode()}")
 
-    def _pointer(self, key: MessageKey, array: Floats, kind: str) -> Any:
-        if array.dtype != np.float32 or array.ndim != 1 or not array.flags.c_contiguous:
+    @contextlib.contextmanager
+    def _holding(self, name: tuple[bool, int, MessageKey], arrays: tuple[Any, ...]) -> Iterator[None]:
+        """Keep a message's arrays alive until its completion, which may come before the submission returns."""
+        before = self._held.get(name)
+        self._held[name] = arrays
+        try:
+            yield
+        except BaseException:
+            if before is None:
+                del self._held[name]
+            else:
+                self._held[name] = before
+            raise
+
+    def _shape(self, key: MessageKey) -> tuple[int, Dtype]:
+        if key.tensor not in self._shapes:
+            raise TransportError(f"rank {self.rank}: tensor {key.tensor} was not declared")
+        return self._shapes[key.tensor]
+
+    def _pointer(self, key: MessageKey, array: Values, *, writeable: bool = False) -> Any:
+        dtype = self._shape(key)[1]
+        if array.dtype != _DTYPES[dtype][1] or array.ndim != 1 or not array.flags.c_contiguous:
+            held = dtype if dtype != "bfloat16" else "bfloat16 (held as uint16)"
             what = f"{array.dtype} {array.shape}"
-            raise ValueError(f"tensor {key.tensor}: a 1-D contiguous float32 array is needed, not {what}")
-        return ffi.cast(kind, array.ctypes.data)
+            raise ValueError(f"tensor {key.tensor}: a 1-D contiguous {held} array is needed, not {what}")
+        if writeable and not array.flags.writeable:
+            raise ValueError(f"the buffer for tensor {key.tensor} is read-only")
+        return ffi.cast("void *", array.ctypes.data)
+
+    def _counts_pointer(self, key: MessageKey, counts: Counts | None, *, writeable: bool = False) -> Any:
+        if counts is None:
+            return ffi.NULL
+        elements, dtype = self._shape(key)
+        packets = -(-elements * _DTYPES[dtype][1].itemsize // lib.DLCP_PAYLOAD_BYTES)
+        if counts.dtype != np.uint16 or counts.shape != (packets,) or not counts.flags.c_contiguous:
+            what = f"{counts.dtype} {counts.shape}"
+            raise ValueError(f"tensor {key.tensor} has {packets} packets: as many contiguous uint16, not {what}")
+        if writeable and not counts.flags.writeable:
+            raise ValueError(f"the contributors of tensor {key.tensor} are read-only")
+        return ffi.cast("uint16_t *", counts.ctypes.data)
 
     def _completion(self, native: Any) -> Completion:
-        key = MessageKey(native.key.iteration, native.key.tensor, Leg(native.key.leg))
+        key = MessageKey(native.key.iteration, native.key.tensor, Leg(native.key.leg), native.key.step)
         received = bool(native.received)
         self._held.pop((received, native.peer, key), None)
         return Completion(
@@ -178,7 +272,13 @@ class DlcpEndpoint:
             probes=native.probes,
             start_s=native.start_ns / NS,
             end_s=native.end_ns / NS,
+            lost_energy_share=native.lost_energy_share,
         )
+
+
+def _native_bound(bound: Bound) -> list[int]:
+    """Parts per million, never more than the share; a millionth part of that is forgiven to its rounding."""
+    return [int(share * _PPM + 1e-6) for share in (bound.bytes_share, bound.energy_share)]
 
 
 def _native_key(key: MessageKey) -> Any:
@@ -186,6 +286,7 @@ def _native_key(key: MessageKey) -> Any:
     native.iteration = key.iteration
     native.tensor = key.tensor
     native.leg = key.leg
+    native.step = key.step
     return native
 
 

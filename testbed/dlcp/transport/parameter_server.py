@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dlcp.transport.endpoint import Completion, Endpoint, Floats, Leg, MessageKey, TransportError
+from dlcp.model.workload import TransportSettings
+from dlcp.transport.endpoint import Bound, Completion, Droppable, Endpoint, Floats, Leg, MessageKey, TransportError
 from dlcp.transport.optimizer import Sgd
 from dlcp.transport.tagging import Tensor
 
@@ -27,12 +28,16 @@ _NAMED = 4
 """How many missing messages an error names."""
 
 
-def declare(endpoint: Endpoint, tensors: list[Tensor]) -> None:
-    """Agree all tensors of a job with the transport; the same call at every rank."""
+def declare(endpoint: Endpoint, tensors: list[Tensor], settings: TransportSettings) -> None:
+    """Agree all tensors of a job with the transport; the same call at every rank. The bounds are the settings'."""
     for number, tensor in enumerate(tensors):
         endpoint.declare(
-            number, tensor.elements, queue=tensor.queue, droppable=tensor.droppable, must_arrive=tensor.must_arrive
-        )
+            number, tensor.elements, queue=tensor.queue,
+            droppable=Droppable.SMALL if tensor.droppable else Droppable.NONE,
+            must_arrive=tensor.must_arrive,
+            push_bound=Bound(settings.loss_bound),
+            pull_bound=Bound(settings.pull_loss_bound),
+        )  # fmt: skip
 
 
 def parameters_crc32(parameters: Floats) -> int:

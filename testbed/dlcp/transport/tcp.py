@@ -18,7 +18,7 @@ import numpy as np
 
 from dlcp.model.workload import TransportSettings
 from dlcp.transport import handshake
-from dlcp.transport.endpoint import Completion, Floats, MessageKey, TransportError
+from dlcp.transport.endpoint import RELIABLE, Bound, Completion, Droppable, Dtype, Floats, MessageKey, TransportError
 from dlcp.transport.tcp_connection import Connection, FrameError, Outgoing, Posting, frame
 from dlcp.transport.tcp_info import read_tcp_info
 
@@ -71,7 +71,18 @@ class TcpEndpoint:
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"tcp-rank-{rank}")
         self._thread.start()
 
-    def declare(self, tensor: int, elements: int, *, queue: int, droppable: bool, must_arrive: bool) -> None:
+    def declare(
+        self,
+        tensor: int,
+        elements: int,
+        *,
+        queue: int,
+        droppable: Droppable = Droppable.NONE,
+        must_arrive: bool = False,
+        push_bound: Bound = RELIABLE,
+        pull_bound: Bound = RELIABLE,
+        dtype: Dtype = "float32",
+    ) -> None:
         """Agree a tensor's size. TCP delivers everything in one queue, so the rest has no effect here."""
         self._elements[tensor] = elements
 

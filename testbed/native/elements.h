@@ -1,0 +1,19 @@
+/* Arithmetic on the elements of one packet, by dtype. */
+#ifndef DLCP_ELEMENTS_H
+#define DLCP_ELEMENTS_H
+
+#include "protocol.h"
+
+/* What one packet's elements amount to. */
+struct dlcp_measure {
+	float mean_square;
+	float metric; /* mean |g|, root mean square or largest |g|, as asked */
+};
+
+/* Measure count elements, 1 to a full packet. What is not finite, or too large to be squared, makes mean_square so. */
+struct dlcp_measure dlcp_measure_elements(uint8_t dtype, uint8_t metric, const void *data, uint32_t count);
+
+/* to[i] += from[i] in the dtype, rounded to the nearest, ties to even. `from` may lie at any address. */
+void dlcp_add_elements(uint8_t dtype, void *to, const uint8_t *from, uint32_t count);
+
+#endif
