@@ -21,7 +21,7 @@ import numpy as np
 from dlcp.bench import python_pair
 from dlcp.bench.channel import Channel, ChannelClosed
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.endpoint import Completion, Floats, Leg, MessageKey, TransportError
+from dlcp.transport.endpoint import Bound, Completion, Droppable, Floats, Leg, MessageKey, TransportError
 from dlcp.transport.engine import DlcpEndpoint
 
 IDLE_LIMIT_S = 3600.0
@@ -85,7 +85,9 @@ class End:
                 rank, where, 0, {}, parsed, job_cookie=cookie, link_rate_bps=rate_bps, segmentation=segmentation
             )
             for tensor, count in enumerate(elements):
-                self._endpoints[rank].declare(tensor, count, queue=queue, droppable=True, must_arrive=False)
+                self._endpoints[rank].declare(
+                    tensor, count, queue=queue, droppable=Droppable.SMALL, push_bound=Bound(parsed.loss_bound)
+                )
         self._data = {tensor: gradients(seed, tensor, count) for tensor, count in enumerate(elements)}
         self._plain = python_pair.open_socket(where)
         ports = {rank: endpoint.port for rank, endpoint in self._endpoints.items()}
