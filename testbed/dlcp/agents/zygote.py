@@ -49,13 +49,14 @@ def main(control_fd: int, script: str) -> None:
 
 def _load(script: str) -> None:
     """Import what every agent needs; for a training script also its framework and data, and run one step."""
-    import dlcp.agents.agent
+    import dlcp.agents.agent  # noqa: F401 - so that children find it loaded
 
     if script:
         from dlcp.agents.scripts import load_script
+        from dlcp.frameworks.pytorch.training_job import use_one_thread
 
+        use_one_thread()
         load_script(script).preload()
-        import dlcp.frameworks.pytorch  # noqa: F401 - so that children find it loaded
 
 
 def _fork(control: socket.socket, message: dict[str, Any], channel: int, namespace: int, log: int) -> None:

@@ -1,1 +1,1 @@
-"""Training frameworks: one file = how one framework's training loop pushes gradients and waits for parameters."""
+"""Training frameworks: one module or package = how one framework's training goes over this transport."""

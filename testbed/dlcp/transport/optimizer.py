@@ -1,13 +1,28 @@
-"""The update that a parameter server applies: SGD with momentum, learning rate warmed up and decayed."""
+"""The update that a parameter server applies. Ours is SGD with momentum, learning rate warmed up and decayed."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
 from dlcp.transport.endpoint import Floats
+
+
+class Optimizer(Protocol):
+    """What a server applies to each of its tensors, once an iteration."""
+
+    @property
+    def iterations(self) -> int | None:
+        """How many there are; None: until the server is told to end."""
+
+    def state(self, tensor: int, parameters: Floats) -> Any:
+        """What is kept for a tensor from iteration to iteration. parameters: where they live, for good."""
+
+    def step(self, iteration: int, parameters: Floats, state: Any, gradient: Floats) -> None:
+        """Update the tensor's parameters and its state in place; gradient may be used up as scratch space."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +48,13 @@ class Sgd:
         done = (iteration - self.warmup_iterations) / max(1, self.iterations - self.warmup_iterations)
         return self.learning_rate * 0.5 * (1.0 + math.cos(math.pi * done))
 
-    def step(self, iteration: int, parameters: Floats, velocity: Floats, gradient: Floats) -> None:
-        """Update parameters and velocity in place; gradient is used up as scratch space."""
+    def state(self, tensor: int, parameters: Floats) -> Floats:
+        """See Optimizer: the velocity."""
+        return np.zeros_like(parameters)
+
+    def step(self, iteration: int, parameters: Floats, state: Floats, gradient: Floats) -> None:
+        """See Optimizer."""
+        velocity = state
         if self.momentum:
             velocity *= np.float32(self.momentum)
             velocity += gradient

@@ -19,11 +19,13 @@ import numpy as np
 
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.endpoint import Bound, Completion, Droppable, Endpoint, Floats, Leg, MessageKey, TransportError
-from dlcp.transport.optimizer import Sgd
+from dlcp.transport.optimizer import Optimizer
 from dlcp.transport.tagging import Tensor
 
 STALL_TIMEOUT_S = 60.0
 """A rank that sees nothing complete for this long, while it waits, gives up and says what is missing."""
+SERVE_SLICE_S = 0.2
+"""How soon a server that is idle sees that it is to end."""
 _NAMED = 4
 """How many missing messages an error names."""
 
@@ -187,7 +189,7 @@ class Server(_Rank):
         index: int,
         workers: list[int],
         parameters: Floats,
-        optimizer: Sgd,
+        optimizer: Optimizer,
         *,
         stall_timeout_s: float = STALL_TIMEOUT_S,
     ) -> None:
@@ -197,7 +199,7 @@ class Server(_Rank):
         self._optimizer = optimizer
         self._own = [number for number, tensor in enumerate(tensors) if tensor.server == index]
         self._inbox = {t: np.zeros((len(workers), tensors[t].elements), np.float32) for t in self._own}
-        self._velocity = {t: np.zeros(tensors[t].elements, np.float32) for t in self._own}
+        self._state = {t: optimizer.state(t, parameters[tensors[t].start : tensors[t].stop]) for t in self._own}
         self._missing = {t: set(workers) for t in self._own}
         self._pulling = {t: set[int]() for t in self._own}
         self._iteration = dict.fromkeys(self._own, 0)
@@ -214,12 +216,24 @@ class Server(_Rank):
         """
         self._wait_until(self._done, self._waited_for)
 
+    def serve(self, until: Callable[[], bool]) -> None:
+        """Serve until `until()`, asked at every completion and every SERVE_SLICE_S, however long nothing is pushed.
+
+        For an optimizer without an end. TransportError when a worker is gone.
+        """
+        while not until():
+            self._take(self._endpoint.wait(SERVE_SLICE_S))
+
     def _done(self) -> bool:
+        return not any(self._goes_on(t) or self._pulling[t] for t in self._own)
+
+    def _goes_on(self, tensor: int) -> bool:
+        """Whether another iteration of a tensor is to come."""
         last = self._optimizer.iterations
-        return all(self._iteration[t] >= last and not self._pulling[t] for t in self._own)
+        return last is None or self._iteration[tensor] < last
 
     def _waited_for(self) -> list[str]:
-        waiting = [t for t in self._own if self._iteration[t] < self._optimizer.iterations]
+        waiting = [t for t in self._own if self._goes_on(t)]
         pushes = [
             f"the push of tensor {t} (iteration {self._iteration[t]}) from rank {worker}"
             for t in waiting
@@ -236,8 +250,7 @@ class Server(_Rank):
         else:
             self._pulling[tensor].discard(completion.peer)
         # The last pull's data are the parameters themselves: they must not change before every worker has them.
-        unfinished = self._iteration[tensor] < self._optimizer.iterations
-        if unfinished and not self._missing[tensor] and not self._pulling[tensor]:
+        if self._goes_on(tensor) and not self._missing[tensor] and not self._pulling[tensor]:
             self._update(tensor)
 
     def _update(self, tensor: int) -> None:
@@ -249,10 +262,10 @@ class Server(_Rank):
             total += gradient
         total /= np.float32(len(self._workers))
         parameters = self.parameters[found.start : found.stop]
-        self._optimizer.step(iteration, parameters, self._velocity[tensor], total)
+        self._optimizer.step(iteration, parameters, self._state[tensor], total)
         self._iteration[tensor] = iteration + 1
         self._missing[tensor] = set(self._workers)
-        if iteration + 1 < self._optimizer.iterations:
+        if self._goes_on(tensor):
             self._expect(tensor)
         self._pulling[tensor] = set(self._workers)
         first = (iteration + tensor) % len(self._workers)  # nobody is always served first

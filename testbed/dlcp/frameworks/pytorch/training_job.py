@@ -1,4 +1,4 @@
-"""PyTorch over a parameter server: gradients leave by layer while backward runs, forward waits by layer.
+"""A training script's job, run by the testbed's agents: gradients leave by layer in backward, forward waits by layer.
 
 No optimizer runs at a worker: hooks on the parameters copy each gradient out as soon as autograd has it, hooks on the
 layers wait for the newest parameters just before a layer computes. Parameters live in one flat float32 vector that
@@ -20,7 +20,10 @@ from dlcp.transport.tagging import Tensor
 
 EVALUATION_BATCH = 250
 
-torch.set_num_threads(1)  # several workers share the machine; more threads each would fight over its cores
+
+def use_one_thread() -> None:
+    """Agents share the machine's cores: torch's threads of several workers would fight over them."""
+    torch.set_num_threads(1)
 
 
 @dataclass(frozen=True)
