@@ -11,6 +11,7 @@ from typing import Any
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.endpoint import Endpoint
 from dlcp.transport.opening import open_endpoint
+from dlcp.transport.ring import connects_to, neighbours
 
 COOKIE = 0x0123_4567_89AB_CDEF
 LINK_RATE_BPS = 1e9
@@ -54,11 +55,29 @@ def free_port() -> int:
 @contextmanager
 def ranks(settings: TransportSettings, workers: int, servers: int) -> Iterator[list[Endpoint]]:
     """Endpoints of all ranks, workers first, each worker connected with each server."""
-    port = free_port()
     worker_ranks, server_ranks = range(workers), range(workers, workers + servers)
+    meets = {rank: (tuple(server_ranks), tuple(server_ranks)) for rank in worker_ranks}
+    meets |= {rank: (tuple(worker_ranks), ()) for rank in server_ranks}
+    with _meeting(settings, meets) as endpoints:
+        yield endpoints
+
+
+@contextmanager
+def ring(settings: TransportSettings, size: int) -> Iterator[list[Endpoint]]:
+    """Endpoints of all ranks, each connected with its two neighbours."""
+    with _meeting(settings, {rank: (neighbours(rank, size), connects_to(rank, size)) for rank in range(size)}) as found:
+        yield found
+
+
+@contextmanager
+def _meeting(
+    settings: TransportSettings, meets: dict[int, tuple[tuple[int, ...], tuple[int, ...]]]
+) -> Iterator[list[Endpoint]]:
+    """meets: rank → (its peers, those that it connects to)."""
+    port = free_port()
 
     def open_rank(rank: int) -> Endpoint:
-        peers = server_ranks if rank in worker_ranks else worker_ranks
+        peers, connects = meets[rank]
         return open_endpoint(
             rank,
             address(rank),
@@ -66,11 +85,11 @@ def ranks(settings: TransportSettings, workers: int, servers: int) -> Iterator[l
             {peer: (address(peer), port) for peer in peers},
             settings,
             job_cookie=COOKIE,
-            connects_to=tuple(server_ranks) if rank in worker_ranks else (),
+            connects_to=connects,
             link_rate_bps=LINK_RATE_BPS,
         )
 
-    endpoints = together([lambda rank=rank: open_rank(rank) for rank in (*worker_ranks, *server_ranks)])
+    endpoints = together([lambda rank=rank: open_rank(rank) for rank in meets])
     try:
         yield endpoints
     finally:

@@ -10,7 +10,18 @@ import pytest
 from loopback import CONGESTION_CONTROL, COOKIE, TCP, address, free_port, ranks, together
 
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.endpoint import Completion, Endpoint, Leg, MessageKey, TransportError
+from dlcp.transport.endpoint import (
+    RELIABLE,
+    Bound,
+    Completion,
+    Dtype,
+    Endpoint,
+    Leg,
+    MessageKey,
+    Placement,
+    TransportError,
+    Values,
+)
 from dlcp.transport.handshake import HELLO, MAGIC, VERSION
 from dlcp.transport.tcp import TcpEndpoint
 from dlcp.transport.tcp_connection import FRAME
@@ -107,6 +118,62 @@ def test_both_directions__at_once() -> None:
     np.testing.assert_array_equal(down, data)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_placement__add_sums_in_the_dtype_keep_and_zero_overwrite(dtype: Dtype) -> None:
+    """Small whole numbers, which every dtype holds exactly."""
+    held, arrives = as_dtype(np.arange(1000) % 50, dtype), as_dtype(np.arange(1000) % 7, dtype)
+    for placement, expected in (
+        (Placement.ADD, as_dtype(np.arange(1000) % 50 + np.arange(1000) % 7, dtype)),
+        (Placement.KEEP, arrives),
+        (Placement.ZERO, arrives),
+    ):
+        buffer = held.copy()
+        with ranks(SETTINGS, 1, 1) as (worker, server):
+            for endpoint in (worker, server):
+                endpoint.declare(0, 1000, queue=0, dtype=dtype, push_bound=Bound(0.1))
+            server.receive(0, PUSH0, buffer, placement=placement, bound=RELIABLE)
+            worker.send(1, PUSH0, arrives, bound=RELIABLE)
+            (found,) = take(server, 1)
+        np.testing.assert_array_equal(buffer, expected)
+        assert (found.bytes, found.lost_bytes, found.lost_energy_share) == (arrives.nbytes, 0, 0.0)
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told", "not-told"])
+def test_contributors__travel_with_the_message(told: bool) -> None:
+    """Of a sender that says nothing, each packet holds one rank's values."""
+    data, said = np.ones(1000, np.float32), np.array([3, 1, 2], np.uint16)
+    added, put = np.array([1, 2, 3], np.uint16), np.array([9, 9, 9], np.uint16)
+    with ranks(SETTINGS, 1, 1) as (worker, server):
+        declare([worker, server], 1000, 1000, 1000)
+        server.receive(0, PUSH0, np.zeros_like(data), placement=Placement.ADD, contributors=added)
+        server.receive(0, MessageKey(0, 1, Leg.PUSH), np.zeros_like(data), contributors=put)
+        server.receive(0, MessageKey(0, 2, Leg.PUSH), np.zeros_like(data))
+        for tensor in range(3):
+            worker.send(1, MessageKey(0, tensor, Leg.PUSH), data, contributors=said if told else None)
+        take(server, 3)
+    np.testing.assert_array_equal(put, said if told else [1, 1, 1])
+    np.testing.assert_array_equal(added, np.array([1, 2, 3]) + (said if told else 1))
+
+
+def test_steps__tell_messages_of_one_leg_apart() -> None:
+    buffers = [np.zeros(10, np.float32) for _ in range(2)]
+    with ranks(SETTINGS, 1, 1) as (worker, server):
+        declare([worker, server], 10)
+        for step, buffer in enumerate(buffers):
+            server.receive(0, MessageKey(0, 0, Leg.PUSH, step), buffer)
+        for step in (1, 0):
+            worker.send(1, MessageKey(0, 0, Leg.PUSH, step), np.full(10, step + 1, np.float32))
+        assert [c.key.step for c in take(server, 2)] == [1, 0]
+    assert [buffer[0] for buffer in buffers] == [1, 2]
+
+
+def as_dtype(whole: np.ndarray, dtype: Dtype) -> Values:
+    """Whole numbers below 256 in a tensor's dtype; bfloat16 is the upper half of float32."""
+    if dtype == "bfloat16":
+        return (whole.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return whole.astype(dtype)
+
+
 def test_statistics__count_payload_and_framing() -> None:
     data = np.ones(1000, np.float32)
     with ranks(SETTINGS, 1, 1) as (worker, server):
@@ -195,14 +262,15 @@ def test_open__a_worker_with_another_cookie_is_told_so() -> None:
 @pytest.mark.parametrize(
     ("frame", "reason"),
     [
-        (FRAME.pack(0, 0, 0, 41), "carries 41 bytes, agreed were 40"),
-        (FRAME.pack(0, 0, 0, 2**32 - 1), "carries 4294967295 bytes"),
-        (FRAME.pack(0, 0, 9, 40), "tensor 9"),
-        (FRAME.pack(5, 0, 0, 40), "leg 5"),
-        (FRAME.pack(0, 0, 0, 40) + bytes(20), "closed the connection"),
-        (FRAME.pack(0, 0, 0, 40)[:7], "closed the connection"),
+        (FRAME.pack(0, 0, 0, 0, 0, 41), "carries 41 bytes, agreed were 40"),
+        (FRAME.pack(0, 0, 0, 0, 0, 2**32 - 1), "carries 4294967295 bytes"),
+        (FRAME.pack(0, 0, 0, 0, 9, 40), "tensor 9"),
+        (FRAME.pack(5, 0, 0, 0, 0, 40), "leg 5"),
+        (FRAME.pack(0, 2, 0, 0, 0, 40), "says 2 where"),
+        (FRAME.pack(0, 0, 0, 0, 0, 40) + bytes(20), "closed the connection"),
+        (FRAME.pack(0, 0, 0, 0, 0, 40)[:7], "closed the connection"),
     ],
-    ids=["length", "huge", "tensor", "leg", "truncated-payload", "truncated-header"],
+    ids=["length", "huge", "tensor", "leg", "contributors", "truncated-payload", "truncated-header"],
 )
 def test_frames__what_a_peer_must_not_send_ends_its_connection(frame: bytes, reason: str) -> None:
     port = free_port()

@@ -18,9 +18,22 @@ import numpy as np
 
 from dlcp.model.workload import TransportSettings
 from dlcp.transport import handshake
-from dlcp.transport.endpoint import RELIABLE, Bound, Completion, Droppable, Dtype, Floats, MessageKey, TransportError
-from dlcp.transport.tcp_connection import Connection, FrameError, Outgoing, Posting, frame
+from dlcp.transport.endpoint import (
+    RELIABLE,
+    Bound,
+    Completion,
+    Counts,
+    Droppable,
+    Dtype,
+    MessageKey,
+    Placement,
+    TransportError,
+    Values,
+)
+from dlcp.transport.tcp_connection import Connection, FrameError, Outgoing, frame
 from dlcp.transport.tcp_info import read_tcp_info
+from dlcp.transport.tcp_posting import Posting
+from dlcp.transport.values import held_as, packets
 
 CONNECT_TIMEOUT_S = 15.0
 """Agents of one job are opened at the same time; a peer that is not there after this long will not come."""
@@ -28,7 +41,8 @@ SELECT_TIMEOUT_S = 1.0
 
 
 class TcpEndpoint:
-    """Endpoint over kernel TCP. See dlcp.transport.endpoint.Endpoint for the contract of its methods.
+    """Endpoint over kernel TCP. See dlcp.transport.endpoint.Endpoint for the contract of its methods; declare, receive
+    and send may be called by other threads while one thread waits. Everything is delivered, whatever the bounds say.
 
     peers: rank → (address, port) of every rank that this one exchanges messages with. connects_to: those of them
     to which this end opens the connection; the others are waited for at `address`:`port`. job_cookie: 64 bits that
@@ -55,7 +69,7 @@ class TcpEndpoint:
     ) -> None:
         self._identity = handshake.Identity(rank, job_cookie)
         self._settings = settings
-        self._elements: dict[int, int] = {}
+        self._shapes: dict[int, tuple[int, Dtype]] = {}
         self._postings: dict[tuple[int, MessageKey], Posting] = {}
         self._completions: deque[Completion] = deque()
         self._changed = threading.Condition()
@@ -84,21 +98,41 @@ class TcpEndpoint:
         dtype: Dtype = "float32",
     ) -> None:
         """Agree a tensor's size. TCP delivers everything in one queue, so the rest has no effect here."""
-        self._elements[tensor] = elements
+        self._shapes[tensor] = elements, dtype
 
-    def receive(self, peer: int, key: MessageKey, buffer: Floats) -> None:
-        view = self._payload(key, buffer)
-        buffer[:] = 0.0
+    def receive(
+        self,
+        peer: int,
+        key: MessageKey,
+        buffer: Values,
+        *,
+        placement: Placement = Placement.ZERO,
+        bound: Bound | None = None,
+        contributors: Counts | None = None,
+    ) -> None:
+        _, dtype = self._agreed(key, buffer, contributors)
+        if not buffer.flags.writeable:
+            raise ValueError(f"the buffer for tensor {key.tensor} is read-only")
         with self._changed:
             self._raise_if_gone(peer, key)
             if (peer, key) in self._postings:
                 raise ValueError(f"{_name(key)} from rank {peer} is registered already")
-            self._postings[peer, key] = Posting(view, time.monotonic())
+            self._postings[peer, key] = Posting(buffer, dtype, placement, contributors, time.monotonic())
             if self._connections[peer].waiting_for == key:
                 self._submit(peer)
 
-    def send(self, peer: int, key: MessageKey, data: Floats) -> None:
-        message = frame(key, self._payload(key, data), time.monotonic())
+    def send(
+        self,
+        peer: int,
+        key: MessageKey,
+        data: Values,
+        *,
+        bound: Bound | None = None,
+        contributors: Counts | None = None,
+    ) -> None:
+        self._agreed(key, data, contributors)
+        counts = None if contributors is None else memoryview(contributors.tobytes())
+        message = frame(key, data.view(np.uint8).data, counts, time.monotonic())
         with self._changed:
             self._raise_if_gone(peer, key)
             self._connections[peer].outbox.append(message)
@@ -195,13 +229,20 @@ class TcpEndpoint:
 
     # The driving thread's side; the lock is held.
 
-    def _payload(self, key: MessageKey, array: Floats) -> memoryview:
-        elements = self._elements.get(key.tensor)
-        if elements is None:
+    def _agreed(self, key: MessageKey, array: Values, contributors: Counts | None) -> tuple[int, Dtype]:
+        """The tensor's elements and dtype; ValueError unless the arrays are what was declared."""
+        shape = self._shapes.get(key.tensor)
+        if shape is None:
             raise ValueError(f"tensor {key.tensor} was not declared")
-        if array.shape != (elements,) or array.dtype != np.float32 or not array.flags.c_contiguous:
-            raise ValueError(f"tensor {key.tensor} has {elements} contiguous float32, not {array.shape} {array.dtype}")
-        return array.data.cast("B")
+        elements, dtype = shape
+        if array.shape != (elements,) or array.dtype != held_as(dtype) or not array.flags.c_contiguous:
+            kind = f"{dtype} (as {held_as(dtype)})" if dtype == "bfloat16" else dtype
+            raise ValueError(f"tensor {key.tensor} has {elements} contiguous {kind}, not {array.shape} {array.dtype}")
+        if contributors is not None and contributors.shape != (packets(elements, dtype),):
+            raise ValueError(
+                f"tensor {key.tensor} has {packets(elements, dtype)} packets, contributors {contributors.shape}"
+            )
+        return shape
 
     def _submit(self, peer: int) -> None:
         if not self._submitted:
@@ -291,7 +332,7 @@ class TcpEndpoint:
             end_s = time.monotonic()
             with self._changed:
                 for key, posting in whole:
-                    size = len(posting.view)
+                    size = posting.buffer.nbytes
                     self._completions.append(
                         Completion(connection.peer, key, True, size, size, 0, 0, 0, posting.start_s, end_s)
                     )
@@ -302,11 +343,15 @@ class TcpEndpoint:
             self._fill(connection)
 
     def _lookup(self, peer: int, key: MessageKey, size_bytes: int) -> Posting | None:
-        expected = self._elements.get(key.tensor)
-        if expected is None or size_bytes != expected * 4:
-            raise FrameError(f"a frame of {_name(key)} carries {size_bytes} bytes, agreed were {(expected or 0) * 4}")
+        elements, dtype = self._shapes.get(key.tensor, (0, "float32"))
+        expected = elements * held_as(dtype).itemsize
+        if size_bytes != expected or not expected:
+            raise FrameError(f"a frame of {_name(key)} carries {size_bytes} bytes, agreed were {expected}")
         with self._changed:
-            return self._postings.pop((peer, key), None)
+            found = self._postings.pop((peer, key), None)
+            # Noted under the lock: a receive that is registered from here on must see that it is waited for.
+            self._connections[peer].waiting_for = None if found else key
+            return found
 
     def _complete_send(self, peer: int, message: Outgoing, resent_bytes: int, end_s: float) -> None:
         size = message.size_bytes
@@ -321,4 +366,5 @@ def _close_all(sockets: dict[int, socket.socket]) -> None:
 
 
 def _name(key: MessageKey) -> str:
-    return f"tensor {key.tensor} ({key.leg.name.lower()} of iteration {key.iteration})"
+    step = f", step {key.step}" if key.step else ""
+    return f"tensor {key.tensor} ({key.leg.name.lower()} of iteration {key.iteration}{step})"

@@ -1,7 +1,7 @@
 """One TCP connection's framing: messages out in the order they were handed over, messages in to registered buffers.
 
-Driven by one I/O thread (tcp.py); has no thread and no clock of its own. A frame is a 16-byte header and the
-payload: little-endian float32 as they lie in memory.
+Driven by one I/O thread (tcp.py); has no thread and no clock of its own. A frame is a 16-byte header, the contributors
+of each packet if the header says so (uint16), and the elements: both little-endian, as they lie in memory.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 from dlcp.transport.endpoint import Leg, MessageKey
 from dlcp.transport.tcp_info import read_tcp_info
+from dlcp.transport.tcp_posting import Posting
 
-FRAME = struct.Struct("!BxxxIII")
-"""Leg, iteration, tensor, payload bytes."""
+FRAME = struct.Struct("!BBHIII")
+"""Leg, whether contributors follow (0 or 1), step, iteration, tensor, bytes of the elements."""
 GATHER = 16
 """Buffers handed to one sendmsg; far below IOV_MAX (1024)."""
 WAKE_BYTES = 32_768
@@ -29,16 +30,8 @@ class FrameError(Exception):
 
 
 @dataclass
-class Posting:
-    """A registered receive: where the payload goes, since when."""
-
-    view: memoryview
-    start_s: float
-
-
-@dataclass
 class Outgoing:
-    """A message on its way out: header and payload, what of them is left to send."""
+    """A message on its way out: what of it is left to send. size_bytes: of its elements."""
 
     key: MessageKey
     parts: list[memoryview]
@@ -47,7 +40,8 @@ class Outgoing:
 
 
 Lookup = Callable[[int, MessageKey, int], Posting | None]
-"""(peer, key, payload bytes) → the registered receive; None = not registered yet; FrameError = never will be."""
+"""(peer, key, bytes of the elements) → the registered receive; None = not yet; FrameError = there never will be one.
+It sets or clears `waiting_for`, under the lock that receives are registered under."""
 
 
 class Connection:
@@ -68,7 +62,9 @@ class Connection:
         self._header = bytearray(FRAME.size)
         self._into = memoryview(self._header)
         self._filled = 0
+        self._rest: list[memoryview] = []
         self._size_bytes = 0
+        self._counted = False
         self._key: MessageKey | None = None
         self._posting: Posting | None = None
         self._low_water = 1
@@ -108,7 +104,10 @@ class Connection:
             self.received_bytes += count
             if self._filled < len(self._into):
                 continue
-            if self._posting is not None and self._key is not None:
+            if self._rest:
+                self._into, self._filled = self._rest.pop(0), 0
+            elif self._posting is not None and self._key is not None:
+                self._posting.settle()
                 whole.append((self._key, self._posting))
                 self._expect_header()
             else:
@@ -135,17 +134,19 @@ class Connection:
         return self._key
 
     def _read_header(self, lookup: Lookup) -> None:
-        leg, iteration, tensor, size_bytes = FRAME.unpack(self._header)
+        leg, counted, step, iteration, tensor, size_bytes = FRAME.unpack(self._header)
         if leg not in (Leg.PUSH, Leg.PULL):
             raise FrameError(f"a frame names leg {leg}")
-        self._size_bytes = size_bytes
-        self._expect_payload(lookup, MessageKey(iteration, tensor, Leg(leg)))
+        if counted > 1:
+            raise FrameError(f"a frame says {counted} where only 0 or 1 can stand")
+        self._size_bytes, self._counted = size_bytes, bool(counted)
+        self._expect_payload(lookup, MessageKey(iteration, tensor, Leg(leg), step))
 
     def _expect_payload(self, lookup: Lookup, key: MessageKey) -> None:
         posting = lookup(self.peer, key, self._size_bytes)
-        self.waiting_for = key if posting is None else None
         if posting is not None:
-            self._key, self._posting, self._into, self._filled = key, posting, posting.view, 0
+            self._into, *self._rest = posting.targets(self._counted)
+            self._key, self._posting, self._filled = key, posting, 0
 
     def _expect_header(self) -> None:
         self._key, self._posting, self._into, self._filled = None, None, memoryview(self._header), 0
@@ -157,10 +158,11 @@ class Connection:
             self._low_water = wanted
 
 
-def frame(key: MessageKey, payload: memoryview, start_s: float) -> Outgoing:
-    """A message ready to be sent; the payload is not copied."""
-    header = FRAME.pack(key.leg, key.iteration, key.tensor, len(payload))
-    return Outgoing(key, [memoryview(header), payload], len(payload), start_s)
+def frame(key: MessageKey, elements: memoryview, counts: memoryview | None, start_s: float) -> Outgoing:
+    """A message ready to be sent; the elements are not copied. counts: its contributors, if it carries them."""
+    header = FRAME.pack(key.leg, counts is not None, key.step, key.iteration, key.tensor, len(elements))
+    parts = [memoryview(header), elements] if counts is None else [memoryview(header), counts, elements]
+    return Outgoing(key, parts, len(elements), start_s)
 
 
 def _advance(parts: list[memoryview], sent: int) -> int:
