@@ -332,17 +332,13 @@ def transport(
     against
         What runs in turn with it: the same packets moved by pure Python, or the same messages with bound 0.
     """
-    from dlcp import screen
     from dlcp.bench.options import TransportOptions, quantity
     from dlcp.model import units
-
-    def say(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
 
     if listen is not None:
         from dlcp.bench.hosts import listen as serve
 
-        return serve(listen, key_file, say, once=once)
+        return serve(listen, key_file, _say, once=once)
     options = TransportOptions(
         sizes_bytes=tuple(quantity("--size", units.parse_size_bytes, text) for text in size or ["1 MB"]),
         count=count,
@@ -366,15 +362,109 @@ def transport(
     if connect is not None:
         from dlcp.bench.hosts import connect as run_against
 
-        found = run_against(connect, key_file, options, say)
+        found = run_against(connect, key_file, options, _say)
     else:
         from dlcp.bench.transport import bench as run_here
 
-        found = run_here(options, say)
-    if json:
-        screen.print_json(found)
-    else:
-        screen.print_bench(found)
+        found = run_here(options, _say)
+    return _show_bench(found, json=json)
+
+
+@bench.command
+def allreduce(
+    *,
+    ranks: int = 4,
+    size: str = "25 MiB",
+    count: int = 10,
+    namespaces: Namespaces = False,
+    loss: str = "0 %",
+    bound: str = "0 %",
+    rate: str = "40 Gbit/s",
+    congestion_control: str = "timely",
+    repeats: Repeats = 5,
+    json: Json = False,
+) -> int:
+    """All-reduce of float32 over DLCP and over gloo, in turn in the same processes: wall time, CPU, tail.
+
+    * on loopback: `dlcp bench allreduce`
+    * around a bridge, every packet alone: `dlcp bench allreduce --namespaces`
+    * with a lossy link: `dlcp bench allreduce --namespaces --loss 0.1% --bound 1% --count 100 --repeats 10`
+
+    Parameters
+    ----------
+    ranks
+        Processes, each one rank.
+    size
+        Data of each rank.
+    count
+        All-reduces in a repeat; p99 is of all repeats together and needs 1000.
+    loss
+        Share of the packets that rank 0's link drops at random, in each direction (--namespaces).
+    bound
+        Share of the bytes that a whole all-reduce may lose.
+    rate
+        What each rank paces itself to over DLCP.
+    congestion_control
+        DLCP's algorithm.
+    """
+    from dlcp.bench.allreduce import AllReduceOptions
+    from dlcp.bench.allreduce import bench as run_here
+    from dlcp.bench.options import quantity
+    from dlcp.model import units
+
+    options = AllReduceOptions(
+        ranks=ranks,
+        size_bytes=quantity("--size", units.parse_size_bytes, size),
+        count=count,
+        repeats=repeats,
+        loss=quantity("--loss", units.parse_fraction, loss),
+        bound=quantity("--bound", units.parse_fraction, bound),
+        rate_bps=quantity("--rate", units.parse_rate_bps, rate),
+        congestion_control=congestion_control,
+        namespaces=namespaces,
+    )
+    return _show_bench(run_here(options, _say), json=json)
+
+
+@bench.command
+def tagging(
+    *,
+    size: str = "100 MB",
+    metric: Literal["mean", "l2", "max"] = "mean",
+    rounds: int = 5,
+    repeats: Repeats = 5,
+    json: Json = False,
+) -> int:
+    """Measure, classify and sort the packets of float32 gradients: the C core, numpy and torch in turn.
+
+    Their floor is one read pass over the same bytes; a memcpy stands beside it. One thread each.
+
+    Parameters
+    ----------
+    size
+        Of the gradients, one tensor.
+    metric
+        What makes a packet small or large: mean |g|, L2 norm, or largest |g|.
+    rounds
+        Timed in each repeat; the quickest counts.
+    """
+    from dlcp.bench.options import quantity
+    from dlcp.bench.tagging import TaggingOptions
+    from dlcp.bench.tagging import bench as run_here
+    from dlcp.model import units
+
+    size_bytes = quantity("--size", units.parse_size_bytes, size)
+    return _show_bench(run_here(TaggingOptions(size_bytes, metric, rounds, repeats), _say), json=json)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _show_bench(found: dict[str, object], *, json: bool) -> int:
+    from dlcp import screen
+
+    (screen.print_json if json else screen.print_bench)(found)
     return ExitCode.FINE
 
 

@@ -6,29 +6,22 @@ messages, report. Both ends run this same code; the coordinator (coordinate.py) 
 
 from __future__ import annotations
 
-import ctypes
 import resource
-import signal
 import socket
-import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from dlcp.bench import python_pair
-from dlcp.bench.channel import Channel, ChannelClosed
+from dlcp.bench.channel import Channel
+from dlcp.bench.child import Commands, serve_child
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.endpoint import Bound, Completion, Droppable, Floats, Leg, MessageKey, TransportError
 from dlcp.transport.engine import DlcpEndpoint
 
-IDLE_LIMIT_S = 3600.0
-"""An end whose coordinator says nothing for so long gives up."""
 WAIT_S = 0.5
-_PR_SET_PDEATHSIG = 1
-"""prctl(2)."""
 
 
 class End:
@@ -43,24 +36,10 @@ class End:
         self._elements: list[int] = []
         self._data: dict[int, Floats] = {}
 
-    def serve(self) -> None:
-        """Answer commands until the coordinator hangs up. What goes wrong here is told there."""
-        commands: dict[str, Callable[..., dict[str, Any]]] = {
-            "open": self.open, "peers": self.peers, "send": self.send, "receive": self.receive,
-            "python_send": self.python_send, "python_receive": self.python_receive, "close": self.close,
-        }  # fmt: skip
-        try:
-            while True:
-                message = self._channel.receive(IDLE_LIMIT_S)
-                try:
-                    answer = commands[message.pop("do")](**message)
-                except (TransportError, OSError, ValueError, KeyError, TypeError) as error:
-                    answer = {"error": f"{type(error).__name__}: {error}"}
-                self._channel.send(answer)
-        except ChannelClosed:
-            pass
-        finally:
-            self.close()
+    def commands(self) -> Commands:
+        """What may be asked for."""
+        names = ("open", "peers", "send", "receive", "python_send", "python_receive", "close")
+        return {name: getattr(self, name) for name in names}
 
     def open(
         self,
@@ -262,13 +241,5 @@ def gradients(seed: int, tensor: int, elements: int) -> Floats:
     return values
 
 
-def main() -> None:
-    """Entry point of a child: the control channel is an inherited descriptor. It dies with its parent."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the coordinator's; it hangs up
-    sock = socket.socket(fileno=int(sys.argv[1]))
-    End(Channel(sock, "the bench's coordinator")).serve()
-
-
 if __name__ == "__main__":
-    main()
+    serve_child(lambda channel: End(channel).commands())

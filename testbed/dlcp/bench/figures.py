@@ -81,6 +81,13 @@ def percentile_figure(
     return Figure(name, unit, "lower", values, why=why)
 
 
+def pooled_percentile(
+    name: str, q: float, samples_by_run: Sequence[Sequence[float]], scale: float, unit: str
+) -> Figure:
+    """A quantile of all runs' samples together: one value, for a tail that a single run cannot carry."""
+    return percentile_figure(name, q, [[one for run in samples_by_run for one in run]], scale=scale, unit=unit)
+
+
 def quantile(samples: Sequence[float], q: float) -> float:
     """The smallest sample that at least a share q of the samples does not exceed. Some must be there."""
     ordered = sorted(samples)

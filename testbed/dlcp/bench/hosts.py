@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dlcp.bench.channel import Channel, WrongKey, new_key
+from dlcp.bench.child import serve
 from dlcp.bench.end import End
 from dlcp.bench.options import TransportOptions
 from dlcp.bench.transport import Say, between_hosts
@@ -57,7 +58,7 @@ def listen(where: str, key_file: Path | None, say: Say, *, once: bool) -> int:
                                       exit_code=ExitCode.RUN_FAILED) from problem  # fmt: skip
                     continue
                 say(f"{peer} has begun")
-                End(channel, bind=sock.getsockname()[0]).serve()
+                serve(channel, End(channel, bind=sock.getsockname()[0]).commands())
                 say(f"{peer} is done")
                 if once:
                     return ExitCode.FINE

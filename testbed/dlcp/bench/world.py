@@ -30,6 +30,9 @@ _SHOT = 2
 _LOAD_RANDOM = "32 0 0 4294963256"
 """Classic BPF: A = a random 32-bit number (SKF_AD_OFF + SKF_AD_RANDOM)."""
 FRAME_BYTES = 1514
+_QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
+"""torch warns of addresses without a name; there are no names here."""
+_STARTED_WITHIN_S = 30.0
 
 
 @dataclass
@@ -42,7 +45,7 @@ class World:
 
     def start(self, side: str) -> Channel:
         """Start an end; its control channel."""
-        return self._spawn(side, [])
+        return self.spawn("dlcp.bench.end", side)
 
     def address(self, side: str) -> str:
         """The IPv4 address of a side's endpoints."""
@@ -67,12 +70,17 @@ class World:
                 process.kill()
                 process.wait()
 
-    def _spawn(self, side: str, prefix: list[str]) -> Channel:
+    def spawn(self, module: str, name: str, *prefix: str) -> Channel:
+        """A child that runs a module, which takes the descriptor of its control channel as its argument."""
         ours, theirs = socket.socketpair()
-        command = [*prefix, sys.executable, "-m", "dlcp.bench.end", str(theirs.fileno())]
+        command = [*prefix, sys.executable, "-m", module, str(theirs.fileno())]
         with theirs:
-            self.processes.append(subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL))
-        self.channels.append(Channel(ours, f"the bench's {side}"))
+            self.processes.append(
+                subprocess.Popen(
+                    command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, env={**os.environ, **_QUIET}
+                )
+            )
+        self.channels.append(Channel(ours, f"the bench's {name}"))
         return self.channels[-1]
 
 
@@ -92,13 +100,9 @@ class NamespaceWorld(World):
 
     def start(self, side: str) -> Channel:
         """Start an end in a namespace of its own; the last one started completes the network."""
-        channel = self._spawn(side, ["unshare", "--net"])
-        pid = self.processes[-1].pid
-        # The end answers once it runs, and it runs in its namespace from its first instruction on.
-        channel.send({"do": "close"})
-        channel.receive(30.0)
-        self._spaces[side], self._pids[side] = Namespace(side, pid), pid
-        interfaces.disable_ipv6(self._spaces[side])
+        channel = self.spawn("dlcp.bench.end", side, "unshare", "--net")
+        self._pids[side] = self.processes[-1].pid
+        self._spaces[side] = own_namespace(channel, side, self._pids[side])
         if set(self._spaces) == set(SIDES):
             self._connect()
         return channel
@@ -128,10 +132,10 @@ class NamespaceWorld(World):
         found = {}
         for side in SIDES:
             if self.loss.get(side):
-                found[f"random, to {side}"] = _drops(self._spaces[side], "eth0", "clsact")
+                found[f"random, to {side}"] = drops_of(self._spaces[side], "eth0", "clsact")
         if self.switched:
             own = Namespace("switch", os.getpid())
-            found["port full"] = _drops(own, "to-receiver", "bfifo")
+            found["port full"] = drops_of(own, "to-receiver", "bfifo")
             own.close()
         return found
 
@@ -150,7 +154,7 @@ class NamespaceWorld(World):
                 for side in SIDES:
                     pair = f"link add to-{side} type veth peer name eth0 netns {self._pids[side]}"
                     own.run(["ip", "-batch", "-"], [pair])
-                    self._offloads_off(own, f"to-{side}")
+                    offloads_off(own, f"to-{side}")
                     port = f"to-{side}"
                     own.run(
                         ["ip", "-batch", "-"], [f"address add {_NETWORK[side]}.2/24 dev {port}", f"link set {port} up"]
@@ -168,15 +172,26 @@ class NamespaceWorld(World):
         space = self._spaces[side]
         other = next(one for one in SIDES if one != side)
         via = f"via {_NETWORK[side]}.2" if self.switched else "dev eth0"
-        self._offloads_off(space, "eth0")
+        offloads_off(space, "eth0")
         lines = ["link set lo up", f"address add {self.address(side)}/24 dev eth0", "link set eth0 up"]
         lines.append(f"route add {_NETWORK[other]}.0/24 {via}")
         space.run(["ip", "-batch", "-"], lines)
         if self.loss.get(side):
             drop_at_random(space, "eth0", self.loss[side])
 
-    def _offloads_off(self, space: Namespace, device: str) -> None:
-        space.run(["ethtool", "-K", device, *(word for name in _OFFLOADS for word in (name, "off"))])
+
+def own_namespace(channel: Channel, name: str, pid: int) -> Namespace:
+    """The namespace of a child that `unshare --net` has started, once it runs there: then it answers."""
+    channel.send({"do": "close"})
+    channel.receive(_STARTED_WITHIN_S)
+    space = Namespace(name, pid)
+    interfaces.disable_ipv6(space)
+    return space
+
+
+def offloads_off(space: Namespace, device: str) -> None:
+    """From here on every packet crosses a device alone, as on a wire."""
+    space.run(["ethtool", "-K", device, *(word for name in _OFFLOADS for word in (name, "off"))])
 
 
 def drop_at_random(space: Namespace, device: str, share: float) -> None:
@@ -190,6 +205,6 @@ def drop_at_random(space: Namespace, device: str, share: float) -> None:
         raise MachineCannot("--loss", f"unsupported: {problem.what}", "modprobe cls_bpf sch_ingress") from problem
 
 
-def _drops(space: Namespace, device: str, kind: str) -> int:
+def drops_of(space: Namespace, device: str, kind: str) -> int:
     shown: list[dict[str, Any]] = json.loads(space.run(["tc", "-s", "-json", "qdisc", "show", "dev", device]))
     return sum(int(qdisc["drops"]) for qdisc in shown if qdisc["kind"] == kind)
