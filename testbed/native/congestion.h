@@ -8,6 +8,7 @@
 #ifndef DLCP_CONGESTION_H
 #define DLCP_CONGESTION_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define DLCP_CONGESTION_STATE_BYTES 256
@@ -42,6 +43,7 @@ struct dlcp_congestion_loss {
 
 struct dlcp_congestion {
 	const char *name;
+	bool needs_ecn; /* data leave as ECT(0), but for what `ect` makes droppable */
 	void (*init)(void *state, const struct dlcp_congestion_config *config);
 	void (*on_ack)(void *state, const struct dlcp_congestion_ack *ack);
 	void (*on_loss)(void *state, const struct dlcp_congestion_loss *loss);

@@ -36,16 +36,19 @@
 #define SHARED_QUEUE_PACKETS 14 /* what all senders to one receiver may have in queues together */
 #define HOST_PACKETS_MOST 6     /* what the hosts' own delays may add to that; they may end at any time */
 /* On a link that carries more packets than these in the time that a host's scheduler takes, the time counts instead: */
-#define LOW_QUEUE_NS 100e3      /* TIMELY, section 4.4: T_low = 50 us; and a burst's own time, 50 us at 10 Gbit/s */
-#define HIGH_QUEUE_NS 200e3     /* T_high is 500 us there; half of that with LOW_QUEUE_NS, as in packets */
-#define SHARED_QUEUE_NS 100e3   /* LOW_QUEUE_NS: what is aimed at */
-#define HOST_NS_MOST 500e3      /* waking a thread on a busy machine: 20 to 60 us, at most 400 to 500 (measured) */
+#define QUEUE_NS_MOST 100e3 /* T_low, and all senders' packets in queues. TIMELY, section 4.4, has 50 us for T_low; and a
+			     * burst's own time, 50 us at 10 Gbit/s. T_high is twice that, as in packets. */
+#define HOST_QUEUES 5       /* of these for the hosts: 500 us. Waking a thread on a busy machine takes 20 to 60 us, at most
+			     * 400 to 500 (measured). */
+#define QUEUE_GROWTH 0.005  /* of the most, a round trip: a port whose buffer is shallower shows it by losses, */
+#define QUEUE_SHRINK 2.0    /* each of which takes so many times its share of the window */
 #define PACING_GAIN 1.1         /* above one packet the window binds, not the pace */
 enum { SAMPLES = 4 };
 
 struct timely {
 	struct dlcp_congestion_config config;
 	double window;
+	double queue_ns;     /* learned: up to QUEUE_NS_MOST */
 	double busy_window;  /* smoothed; where to start again after an idle time */
 	double gradient_ns;  /* smoothed difference of successive samples */
 	double last_rtt_ns;
@@ -68,15 +71,18 @@ static void timely_init(void *state, const struct dlcp_congestion_config *config
 {
 	struct timely *self = state;
 
-	*self = (struct timely){ .config = *config, .window = INITIAL_WINDOW, .busy_window = INITIAL_WINDOW };
+	*self = (struct timely){ .config = *config,
+				.window = INITIAL_WINDOW,
+				.busy_window = INITIAL_WINDOW,
+				.queue_ns = QUEUE_NS_MOST };
 }
 
 static struct thresholds thresholds(const struct timely *self, uint64_t min_rtt_ns)
 {
 	double packet = (double)self->config.packet_ns, base = (double)min_rtt_ns * 1.25;
 	double flow = fmin(FLOW_PACKETS / sqrt(self->window), FLOW_PACKETS_MOST) * packet;
-	double low = self->config.t_low_ns ? (double)self->config.t_low_ns : base + fmax(LOW_QUEUE_PACKETS * packet, LOW_QUEUE_NS);
-	double high = self->config.t_high_ns ? (double)self->config.t_high_ns : base + fmax(HIGH_QUEUE_PACKETS * packet, HIGH_QUEUE_NS);
+	double low = self->config.t_low_ns ? (double)self->config.t_low_ns : base + fmax(LOW_QUEUE_PACKETS * packet, self->queue_ns);
+	double high = self->config.t_high_ns ? (double)self->config.t_high_ns : base + fmax(HIGH_QUEUE_PACKETS * packet, 2 * self->queue_ns);
 
 	return (struct thresholds){ low + flow, high + flow };
 }
@@ -113,15 +119,15 @@ static double gradient(struct timely *self, double rtt_ns, uint64_t min_rtt_ns)
 	if (self->last_rtt_ns > 0)
 		self->gradient_ns += GRADIENT_WEIGHT * (rtt_ns - self->last_rtt_ns - self->gradient_ns);
 	self->last_rtt_ns = rtt_ns;
-	return self->gradient_ns / fmax((double)min_rtt_ns, LOW_QUEUE_NS);
+	return self->gradient_ns / fmax((double)min_rtt_ns, QUEUE_NS_MOST);
 }
 
 /* The window that fills the path and leaves a bounded queue if all ranks that the receiver hears take the same. */
 static double fair_share(const struct timely *self, const struct dlcp_congestion_ack *ack)
 {
 	double packet = (double)self->config.packet_ns;
-	double hosts = fmin((double)ack->host_ns / packet, fmax(HOST_PACKETS_MOST, HOST_NS_MOST / packet));
-	double path = (double)ack->min_rtt_ns / packet + hosts + fmax(SHARED_QUEUE_PACKETS, SHARED_QUEUE_NS / packet);
+	double hosts = fmin((double)ack->host_ns / packet, fmax(HOST_PACKETS_MOST, HOST_QUEUES * self->queue_ns / packet));
+	double path = (double)ack->min_rtt_ns / packet + hosts + fmax(SHARED_QUEUE_PACKETS, self->queue_ns / packet);
 
 	return path / (ack->senders ? ack->senders : 1);
 }
@@ -163,6 +169,7 @@ static void timely_on_ack(void *state, const struct dlcp_congestion_ack *ack)
 			window -= share * BETA * weight * error * window;
 	}
 	set_window(self, window, fair);
+	self->queue_ns = fmin(self->queue_ns + share * QUEUE_GROWTH * QUEUE_NS_MOST, QUEUE_NS_MOST);
 	self->busy_window += 0.05 * share * (self->window - self->busy_window);
 }
 
@@ -178,6 +185,7 @@ static void timely_on_loss(void *state, const struct dlcp_congestion_loss *loss)
 		self->last_loss_ns = loss->now_ns;
 		self->cut_floor = self->window / 2;
 	}
+	self->queue_ns *= 1 - fmin(QUEUE_SHRINK * loss->lost / fmax(self->window, 1), 0.5);
 	window = self->window - step * fmin(self->window, 1);
 	set_window(self, fmax(window, self->cut_floor), self->window);
 }

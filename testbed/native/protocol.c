@@ -76,6 +76,7 @@ struct dlcp_protocol *dlcp_protocol_new(const struct dlcp_config *config, char *
 	protocol->config = *config;
 	set_defaults(&protocol->config);
 	protocol->packet_ns = (DLCP_PAYLOAD_BYTES + DLCP_FRAME_OVERHEAD_BYTES) * 8e9 / config->link_bps;
+	protocol->ecn = dlcp_congestion_find(config->congestion_control)->needs_ecn;
 	protocol->burst_packets = packets_in(protocol, BURST_NS, BURST_PACKETS, DLCP_BURST_PACKETS);
 	protocol->ack_every = packets_in(protocol, BURST_NS, ACK_EVERY, ACK_EVERY_MOST);
 	protocol->gone_rank = -1;

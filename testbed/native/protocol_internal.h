@@ -202,6 +202,7 @@ struct dlcp_protocol {
 	struct dlcp_config config;
 	double packet_ns; /* one full packet on this host's link */
 	uint32_t burst_packets, ack_every;
+	bool ecn; /* the congestion control needs marks */
 	struct tensor *tensors;
 	struct peer *peers[DLCP_MAX_RANKS];
 	uint16_t ranks[DLCP_MAX_RANKS];

@@ -137,7 +137,7 @@ void dlcp_tag(struct dlcp_protocol *protocol, struct outgoing *message, struct t
 /* The TOS byte of a class in a queue. */
 uint8_t dlcp_class_tos(const struct dlcp_protocol *protocol, uint8_t queue, uint8_t class)
 {
-	uint32_t precedence = 0, ecn = DLCP_ECN_NOT_ECT;
+	uint32_t precedence = 0, ecn = protocol->ecn ? DLCP_ECN_ECT0 : DLCP_ECN_NOT_ECT;
 
 	switch (protocol->config.selective_drop) {
 	case DLCP_DROP_WRED: precedence = class; break;

@@ -10,9 +10,9 @@
  * the host's own queue holds by that is overtaken there by higher queues. On a fast link, where a wake-up takes longer
  * than packets do (20 to 60 us, at times 500, measured), as many as it carries in these times. */
 #define AHEAD_PACKETS 4
-#define AHEAD_NS (300.0 * MICROSECOND)
+#define AHEAD_NS (150.0 * MICROSECOND)
 #define REFILL_PACKETS 1
-#define REFILL_NS (100.0 * MICROSECOND)
+#define REFILL_NS (50.0 * MICROSECOND)
 
 /* Packets that congestion control lets be in flight. */
 static uint32_t window_packets(const struct peer *peer, uint8_t queue)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from virtual_time import US, Packet, World
 
@@ -14,7 +14,8 @@ class Port:
     """The port towards one host. Packets to other hosts pass with the delay alone.
 
     bound_for: the host behind the port. delay_ns: one way, beside queueing and transmission. jitter_ns: of the
-    delay, uniform, as a busy software switch has it; order is kept.
+    delay, uniform, as a busy software switch has it; order is kept. mark_bytes: ECT packets that find more than this
+    waiting are marked CE; 0 = never.
     """
 
     bound_for: int
@@ -22,9 +23,11 @@ class Port:
     buffer_bytes: int = 40_000
     delay_ns: int = 350 * US
     jitter_ns: int = 0
+    mark_bytes: int = 0
     seed: int = 1
     backlog_bytes: int = 0
     dropped: int = 0
+    marked: int = 0
     sent_bytes: int = 0
     busy_ns: int = 0
     peak_bytes: int = 0
@@ -51,6 +54,9 @@ class Port:
         if self.backlog_bytes + packet.frame_bytes > self.buffer_bytes:
             self.dropped += 1
             return
+        if self.mark_bytes and self.backlog_bytes > self.mark_bytes and packet.tos & 3:
+            packet = replace(packet, tos=packet.tos | 3)
+            self.marked += 1
         self.backlog_bytes += packet.frame_bytes
         self.peak_bytes = max(self.peak_bytes, self.backlog_bytes)
         self.samples.append(self.backlog_bytes)
