@@ -22,6 +22,7 @@ from dlcp.agents.profile import backward_phases, forward_phases, synthetic_gradi
 from dlcp.errors import Problem
 from dlcp.model.result import TABLES
 from dlcp.model.workload import TransportSettings
+from dlcp.substrates.audit import broken_promises
 
 SETTINGS = [TCP, TransportSettings(kind="dlcp", loss_bound=0.1, priority_queues=5)]
 
@@ -74,6 +75,36 @@ def test_profile_job__fills_its_tables(zygote: Zygote, settings: TransportSettin
     assert set(result.statistics) == set(SPEC.hosts)
     assert 0 < result.statistics["h1"]["sched_late_s"] < 0.1
     assert not list(tmp_path.glob("*.npz"))
+
+
+RING = SPEC.model_copy(update={"workers": ("h1", "h2", "h3"), "servers": (), "pattern": "ring", "bucket_bytes": 60_000})
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=["tcp", "dlcp"])
+def test_ring_job__leaves_identical_parameters_and_a_row_for_every_hop(
+    zygote: Zygote, settings: TransportSettings, tmp_path: Path
+) -> None:
+    with agents(zygote, RING.hosts) as started:
+        job = session(started, RING, settings, tmp_path)
+        job.open()
+        job.start()
+        job.wait()
+        result = job.collect()
+        job.close()
+    assert broken_promises(result.iterations, result.messages) == ""
+    pairs = set(zip(result.iterations["iteration"], result.iterations["parameters_crc32"], strict=True))
+    assert len(pairs) == RING.iterations, "all workers hold the same bits, and every iteration changes them"
+    hops = set(zip(result.messages["src"], result.messages["dst"], strict=True))
+    assert hops == {("h1", "h2"), ("h2", "h3"), ("h3", "h1")}
+    sizes = {tensor: found.size_bytes for tensor, found in enumerate(RING.tensors(settings))}
+    carried: dict[tuple[int, int, str], int] = {}
+    messages = result.messages
+    for iteration, tensor, leg, size in zip(
+        messages["iteration"], messages["tensor"], messages["leg"], messages["bytes"], strict=True
+    ):
+        carried[iteration, tensor, leg] = carried.get((iteration, tensor, leg), 0) + size
+    assert len(carried) == RING.iterations * len(sizes) * 2
+    assert all(size == 2 * sizes[tensor] for (_, tensor, _), size in carried.items()), "N - 1 hops of every byte a leg"
 
 
 def check_iterations(columns: dict[str, list], start_s: float, end_s: float) -> None:

@@ -28,6 +28,7 @@ from dlcp.transport.endpoint import Endpoint, Floats, TransportError
 from dlcp.transport.opening import open_endpoint
 from dlcp.transport.optimizer import Sgd
 from dlcp.transport.parameter_server import Iteration, Server, Worker, declare, parameters_crc32
+from dlcp.transport.ring_worker import RingWorker
 
 PROFILE_MOMENTUM = 0.0
 TRAINING_WARMUP_ITERATIONS = 5
@@ -44,7 +45,7 @@ class Agent:
         self._rank = -1
         self._spec: JobSpec | None = None
         self._runner: Callable[[float], list[Iteration]] | None = None
-        self._role: Worker | Server | None = None
+        self._role: Worker | RingWorker | Server | None = None
         self._rows: list[Iteration] = []
         self._deadlines = Deadlines()
         self._cpu_busy = 0.0
@@ -77,7 +78,6 @@ class Agent:
         assert self._endpoint is not None, "open comes before prepare"
         spec = self._spec = JobSpec.model_validate(job)
         tensors = spec.tensors(self._settings)
-        declare(self._endpoint, tensors, self._settings)
         is_worker = self._rank < len(spec.workers)
         options = JobOptions(spec.seed, self._rank if is_worker else 0, len(spec.workers), spec.batch)
         if spec.kind == "training":
@@ -85,10 +85,17 @@ class Agent:
             parameters: Floats = self._training.initial_parameters()
         else:
             parameters = profile.initial_parameters(spec)
-        if is_worker:
+        if spec.pattern == "ring":
+            self._role = ring_worker = RingWorker(
+                self._endpoint, tensors, self._rank, len(spec.workers), parameters, optimizer(spec), self._settings
+            )
+            self._runner = self._worker_runner(spec, ring_worker)
+        elif is_worker:
+            declare(self._endpoint, tensors, self._settings)
             self._role = worker = Worker(self._endpoint, tensors, spec.server_ranks, parameters)
             self._runner = self._worker_runner(spec, worker)
         else:
+            declare(self._endpoint, tensors, self._settings)
             index = self._rank - len(spec.workers)
             self._role = server = Server(self._endpoint, tensors, index, spec.worker_ranks, parameters, optimizer(spec))
             server.expect_first()
@@ -100,7 +107,7 @@ class Agent:
         assert self._runner is not None, "prepare comes before start"
         assert self._role is not None
         self.progress["state"] = "running"
-        self._role.give_up_at_s = give_up_at
+        self._role.patience.give_up_at_s = give_up_at
         before_s = time.process_time()
         self._rows = self._runner(at)
         self._cpu_busy = (time.process_time() - before_s) / (time.monotonic() - at)
@@ -157,11 +164,13 @@ class Agent:
 
     def close(self) -> dict[str, Any]:
         """Close the transport."""
+        if isinstance(self._role, RingWorker):
+            self._role.close()
         if self._endpoint is not None:
             self._endpoint.close()
         return {}
 
-    def _worker_runner(self, spec: JobSpec, worker: Worker) -> Callable[[float], list[Iteration]]:
+    def _worker_runner(self, spec: JobSpec, worker: Worker | RingWorker) -> Callable[[float], list[Iteration]]:
         tensors = spec.tensors(self._settings)
         if spec.kind == "training":
             from dlcp.frameworks.pytorch import Trainer
@@ -182,7 +191,7 @@ def _serve_all(server: Server) -> list[Iteration]:
 
 
 def optimizer(spec: JobSpec) -> Sgd:
-    """What the servers of a job apply."""
+    """What the servers of a job apply, or all ranks of a ring alike."""
     if spec.kind == "profile":
         return Sgd(profile.LEARNING_RATE, PROFILE_MOMENTUM, spec.iterations, decays=False)
     warmup = min(TRAINING_WARMUP_ITERATIONS, spec.iterations // 5)

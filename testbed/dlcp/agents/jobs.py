@@ -12,6 +12,7 @@ from dlcp.agents.scripts import load_script
 from dlcp.model.base import Frozen
 from dlcp.model.experiment import Scaling
 from dlcp.model.workload import Job, Profile, Training, TransportSettings, Workload
+from dlcp.transport.ring import connects_to, neighbours
 from dlcp.transport.tagging import Tensor, plan_tensors
 
 
@@ -25,7 +26,8 @@ class LayerWork(Frozen):
 
 
 class JobSpec(Frozen):
-    """Everything an agent must know of a job but the transport. Ranks count the workers, then the servers.
+    """Everything an agent must know of a job but the transport. Ranks count the workers, then the servers (a ring has
+    none).
 
     kind: a profile waits for its compute and makes gradients from the seed; a training job runs `script`.
     """
@@ -34,6 +36,7 @@ class JobSpec(Frozen):
     kind: Literal["profile", "training"]
     workers: tuple[str, ...]
     servers: tuple[str, ...]
+    pattern: Literal["parameter-server", "ring"] = "parameter-server"
     iterations: int
     warmup_iterations: int
     bucket_bytes: int
@@ -73,7 +76,24 @@ class JobSpec(Frozen):
     def tensors(self, settings: TransportSettings) -> list[Tensor]:
         """The buckets that travel, with their tags under a scheme's settings."""
         layers = [(layer.name, layer.elements) for layer in self.layers]
-        return plan_tensors(layers, self.bucket_bytes, len(self.servers), settings)
+        return plan_tensors(layers, self.bucket_bytes, max(1, len(self.servers)), settings)
+
+    @property
+    def ring(self) -> list[tuple[str, str]]:
+        """Each worker and the one that it sends to."""
+        return list(zip(self.workers, self.workers[1:] + self.workers[:1], strict=True))
+
+    def peers_of(self, rank: int) -> tuple[int, ...]:
+        """The ranks that a rank exchanges messages with."""
+        if self.pattern == "ring":
+            return neighbours(rank, len(self.workers))
+        return tuple(self.server_ranks if rank < len(self.workers) else self.worker_ranks)
+
+    def connects_to(self, rank: int) -> tuple[int, ...]:
+        """Those of them to which it opens the connection, for a transport with connections."""
+        if self.pattern == "ring":
+            return connects_to(rank, len(self.workers))
+        return tuple(self.server_ranks) if rank < len(self.workers) else ()
 
     def snapshots_of(self, worker: int) -> set[int]:
         """Iterations after which a worker keeps the parameters for evaluation: evenly spread over the job, the last
@@ -89,8 +109,9 @@ def plan_job(name: str, job: Job, workload: Workload, scaling: Scaling, seed: in
     A training job's gradients are real: `byte_scaled` has no effect on them, only on a profile.
     """
     common: dict[str, Any] = {
-        "name": name, "workers": job.workers, "servers": job.servers, "iterations": job.iterations,
-        "warmup_iterations": job.warmup_iterations, "bucket_bytes": job.bucket_bytes, "seed": seed,
+        "name": name, "workers": job.workers, "servers": job.servers, "pattern": job.pattern,
+        "iterations": job.iterations, "warmup_iterations": job.warmup_iterations,
+        "bucket_bytes": job.bucket_bytes, "seed": seed,
     }  # fmt: skip
     if isinstance(workload, Profile):
         scale = scaling.byte_scale if job.byte_scaled else 1.0

@@ -12,14 +12,16 @@ import numpy.typing as npt
 
 from dlcp.agents.jobs import JobSpec
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.endpoint import Completion, Leg
+from dlcp.transport.endpoint import Bound, Completion, Leg
 from dlcp.transport.parameter_server import Iteration
-from dlcp.transport.tagging import Tensor
+from dlcp.transport.ring import hop_bound
+from dlcp.transport.ring_worker import chunks_must_arrive
+from dlcp.transport.tagging import Tensor, packets
 
 Columns = dict[str, list[Any]]
 _COMPLETION_FIELDS = (
     "peer", "iteration", "tensor", "leg", "received", "bytes", "delivered_bytes", "lost_bytes", "resent_bytes",
-    "probes", "start_s", "end_s",
+    "probes", "start_s", "end_s", "step",
 )  # fmt: skip
 _ROW_FIELDS = ("number", "start_s", "end_s", "compute_s", "parameters_crc32")
 
@@ -37,7 +39,7 @@ def write_record(path: Path, rank: int, rows: list[Iteration], completions: list
     """Store one rank's measurements. Doubles hold every integer here exactly: all are below 2^53."""
     found = [
         (c.peer, c.key.iteration, c.key.tensor, c.key.leg, c.received, c.bytes, c.delivered_bytes, c.lost_bytes,
-         c.resent_bytes, c.probes, c.start_s, c.end_s)
+         c.resent_bytes, c.probes, c.start_s, c.end_s, c.key.step)
         for c in completions
     ]  # fmt: skip
     with path.open("wb") as file:
@@ -71,36 +73,55 @@ def iteration_columns(spec: JobSpec, records: list[Record]) -> Columns:
 def message_columns(
     spec: JobSpec, tensors: list[Tensor], settings: TransportSettings, records: list[Record]
 ) -> Columns:
-    """The table `messages` of a job: sender's start, receiver's end. ValueError when an end of a message is missing."""
+    """The table `messages` of a job: sender's start, receiver's end; in a ring a row is one hop of one chunk.
+
+    ValueError when an end of a message is missing.
+    """
     sent: dict[tuple[int, ...], npt.NDArray[np.float64]] = {}
     received: dict[tuple[int, ...], npt.NDArray[np.float64]] = {}
     for record in records:
         for row in record.completions:
             peer, iteration, tensor, leg, at_receiver = (int(value) for value in row[:5])
             source, sink = (peer, record.rank) if at_receiver else (record.rank, peer)
-            (received if at_receiver else sent)[iteration, tensor, leg, source, sink] = row
+            (received if at_receiver else sent)[iteration, tensor, leg, int(row[12]), source, sink] = row
     if one_sided := sent.keys() ^ received.keys():
         raise ValueError(f"{len(one_sided)} messages were noted at one end only, such as {min(one_sided)}")
-    expected = spec.iterations * len(tensors) * len(spec.workers) * 2
+    chunks = len(spec.workers) if spec.pattern == "ring" else 1
+    expected = spec.iterations * messages_an_iteration(spec, tensors)
     if len(sent) != expected:
         raise ValueError(f"{len(sent)} messages were noted, {expected} belong to the job")
     names = ("job", "iteration", "warmup", "tensor", "layer", "leg", "src", "dst", "bytes", "start_s", "end_s",
              "delivered_bytes", "lost_bytes", "resent_bytes", "probes", "loss_bound")  # fmt: skip
     columns: Columns = {name: [] for name in names}
     for key in sorted(sent):
-        iteration, tensor, leg, source, sink = key
+        iteration, travelling, leg, _, source, sink = key
+        tensor = travelling // chunks
         out, back, found = sent[key], received[key], tensors[tensor]
         row = (spec.name, iteration, iteration < spec.warmup_iterations, tensor, found.first_layer,
                Leg(leg).name.lower(), spec.hosts[source], spec.hosts[sink], int(back[5]), float(out[10]),
                float(back[11]), int(back[6]), int(back[7]), int(out[8]), int(out[9]),
-               loss_bound(found, Leg(leg), settings))  # fmt: skip
+               loss_bound(spec, found, Leg(leg), settings))  # fmt: skip
         for column, value in zip(columns.values(), row, strict=True):
             column.append(value)
     return columns
 
 
-def loss_bound(tensor: Tensor, leg: Leg, settings: TransportSettings) -> float:
-    """The share of a tensor's bytes that a leg may lose."""
+def messages_an_iteration(spec: JobSpec, tensors: list[Tensor]) -> int:
+    """How many there are: one by tensor, worker and leg; in a ring, by chunk, hop and leg."""
+    workers = len(spec.workers)
+    if spec.pattern != "ring":
+        return len(tensors) * workers * 2
+    chunks = sum(min(workers, packets(tensor.elements)) for tensor in tensors)
+    return chunks * (workers - 1) * 2
+
+
+def loss_bound(spec: JobSpec, tensor: Tensor, leg: Leg, settings: TransportSettings) -> float:
+    """The share of a message's bytes that a leg may lose."""
     if tensor.must_arrive or settings.kind == "tcp":
         return 0.0
-    return settings.loss_bound if leg is Leg.PUSH else settings.pull_loss_bound
+    if spec.pattern != "ring":
+        return settings.loss_bound if leg is Leg.PUSH else settings.pull_loss_bound
+    workers = len(spec.workers)
+    if leg is Leg.PULL or chunks_must_arrive(tensor, workers, settings):
+        return 0.0
+    return hop_bound(Bound(settings.loss_bound), workers).bytes_share

@@ -137,20 +137,17 @@ class JobSession:
         return int(self._agents[self._spec.hosts[0]].request({"command": "status"}, COLLECT_TIMEOUT_S)["iteration"])
 
     def _open_command(self, rank: int) -> dict[str, Any]:
-        """A worker talks to all servers and connects to them, a server to all workers."""
         spec = self._spec
-        is_worker = rank < len(spec.workers)
         port = TCP_PORT if self._settings.kind == "tcp" else UDP_PORT
-        peers = spec.server_ranks if is_worker else spec.worker_ranks
         return {
             "command": "open",
             "rank": rank,
             "address": self._addresses[spec.hosts[rank]],
             "port": port,
-            "peers": {peer: [self._addresses[spec.hosts[peer]], port] for peer in peers},
+            "peers": {peer: [self._addresses[spec.hosts[peer]], port] for peer in spec.peers_of(rank)},
             "settings": self._settings.model_dump(mode="json"),
             "cookie": self._cookie,
-            "connects_to": peers if is_worker else [],
+            "connects_to": spec.connects_to(rank),
             "link_rate_bps": self._link_rate_bps,
         }
 

@@ -22,6 +22,7 @@ MIN_BUCKET_PACKETS = 30
 MIN_REPEATS = 5
 """Fewer give no interval worth the name (DESIGN.md, "Results")."""
 CONTROL_QUEUE = QUEUES - 1
+MIN_RING = 2
 TRAINING_METRICS = frozenset({"final_accuracy", "time_to_accuracy_s"})
 
 Found = tuple[list[Problem], list[Problem]]
@@ -113,11 +114,27 @@ def _check_job(notes: Notes, name: str, job: Job, hosts: Sequence[str] | None) -
     for i, server in enumerate(job.servers):
         if server in job.workers:
             notes.wrong((*here, "servers", i), f"{server} is a worker of this job already", "one host, one rank")
+    _check_pattern(notes, here, job)
     if job.warmup_iterations >= job.iterations:
         what = f"warmup_iterations {job.warmup_iterations} leave nothing of {job.iterations} iterations to measure"
         loc = (*here, "warmup_iterations")
         shown = loc if notes.document.get(loc) is not None else (*here, "iterations")
         notes.wrong(shown, what, "more iterations, or fewer to warm up")
+
+
+def _check_pattern(notes: Notes, here: Loc, job: Job) -> None:
+    """A ring is made of its workers alone; parameters need a server."""
+    if job.pattern == "ring" and job.servers:
+        what = f"a ring has no servers, but {', '.join(job.servers)} {'is' if len(job.servers) == 1 else 'are'} named"
+        notes.wrong((*here, "servers"), what, "leave servers out, or write pattern: parameter-server")
+    elif job.pattern == "ring" and len(job.workers) < MIN_RING:
+        what = f"a ring of {len(job.workers)} worker reduces nothing"
+        notes.wrong((*here, "workers"), what, f"{MIN_RING} workers or more")
+    elif job.pattern == "parameter-server" and not job.servers:
+        said = notes.document.get((*here, "servers")) is not None
+        what = "`servers` is empty" if said else "`servers` is missing"
+        hint = "at least one host, such as servers: [h1]; or write pattern: ring"
+        notes.wrong((*here, "servers") if said else here, what, hint, key=not said)
 
 
 def _check_bucket(notes: Notes, name: str, job: Job, parts: Parts) -> None:
@@ -126,13 +143,16 @@ def _check_bucket(notes: Notes, name: str, job: Job, parts: Parts) -> None:
     size, why = float(job.bucket_bytes), "bucket"
     if isinstance(workload, Profile) and parts.scaling is not None:
         scale = parts.scaling.byte_scale if job.byte_scaled else 1.0
-        share = workload.parameters * 4 / scale / len(job.servers)
+        share = workload.parameters * 4 / scale / max(1, len(job.servers))
+        shared = f", shared by {len(job.servers)} server(s)," if job.servers else ""
         if share < size:
-            size, why = share, f"{workload.name} at byte_scale {scale:g}, shared by {len(job.servers)} server(s), is"
+            size, why = share, f"{workload.name} at byte_scale {scale:g}{shared} is"
+    if job.pattern == "ring":
+        size, why = size / len(job.workers), f"{why} in {len(job.workers)} chunks, each"
     packets = size / PACKET_BYTES
     if packets >= MIN_BUCKET_PACKETS:
         return
-    loc: Loc = ("jobs", name, "bucket") if why == "bucket" else ("jobs", name, "workload")
+    loc: Loc = ("jobs", name, "bucket") if why.startswith("bucket") else ("jobs", name, "workload")
     what = f"{why} {show_size(size)}, {packets:.0f} packets: loss tolerance has little to act on"
     enough = show_size(MIN_BUCKET_PACKETS * PACKET_BYTES)
     notes.warn(loc, what, f"{MIN_BUCKET_PACKETS} packets ({enough}) or more: a larger bucket, or a smaller byte_scale")

@@ -45,7 +45,11 @@ def _share(name: str, title: str, description: str, *, judged: bool = False) -> 
 
 def _messages(which: str, title: str) -> list[Metric]:
     what = "from handing a tensor to the transport to its completion at the receiver, warm-up left out"
-    legs = {"message": "both legs", "push": "worker to server", "pull": "server to worker"}
+    legs = {
+        "message": "both legs; in a ring, of one hop",
+        "push": "worker to server, or a hop of the reduce-scatter",
+        "pull": "server to worker, or a hop of the all-gather",
+    }
     return [
         _time(f"{which}_{suffix}_s", f"{title} {shown}", f"{shown} of the time {what}; {legs[which]}", quantile)
         for suffix, shown, quantile in (("p50", "p50", 0.5), ("p99", "p99", 0.99), ("p999", "p99.9", 0.999))

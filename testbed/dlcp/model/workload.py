@@ -48,8 +48,9 @@ Workload = Annotated[Profile | Training, Field(discriminator="kind")]
 
 
 class Job(Frozen):
-    """A training job placed on hosts: data parallel, synchronous, parameter server.
+    """A training job placed on hosts: data parallel, synchronous.
 
+    pattern: gradients are summed by parameter servers on hosts of their own, or all-reduced round a ring of workers.
     iterations: how many the job runs. bucket_bytes: layers are fused into buckets of about this many bytes on
     the emulated wire (BytePS and DDP do the same); a much bigger layer is cut into several, which spread over servers.
     warmup_iterations: left out of iteration and message statistics (cold windows, first touch).
@@ -57,12 +58,20 @@ class Job(Frozen):
 
     workload: str
     workers: tuple[str, ...] = Field(min_length=1)
-    servers: tuple[str, ...] = Field(min_length=1)
+    servers: tuple[str, ...] = ()
+    pattern: Literal["parameter-server", "ring"] = "parameter-server"
     iterations: int = Field(ge=2, le=100_000)
     warmup_iterations: int = Field(default=1, ge=0)
     bucket_bytes: Size = Field(default=40_000, alias="bucket")
     byte_scaled: bool = True
     evaluations: int = Field(default=10, ge=1)
+
+    @property
+    def exchanges(self) -> list[tuple[str, str]]:
+        """(host, host): who sends gradients to whom; every worker to every server, or each worker to the next."""
+        if self.pattern == "ring":
+            return list(zip(self.workers, self.workers[1:] + self.workers[:1], strict=True))
+        return [(worker, server) for worker in self.workers for server in self.servers]
 
 
 class Incast(Frozen):

@@ -43,18 +43,19 @@ class Load:
 
 
 def load_of(experiment: Experiment, job_name: str, cores: int) -> Load:
-    """An upper bound: every server link (or, if they are slower together, every worker link) full both ways.
+    """An upper bound: every server link (or, if they are slower together, every worker link) full both ways; in a ring
+    every worker link.
 
     Background is on top as planned; it does not grow with the link rate.
     """
     graph, job = experiment.topology.graph, experiment.jobs[job_name]
-    training_pps = 2 * _narrow_side_bps(graph, job) / (FRAME_BYTES * 8)
-    training_cpu = training_pps * _packet_cpu_s(graph, job.workers, job.servers)
+    training_pps = _exchanged_bps(graph, job) / (FRAME_BYTES * 8)
+    training_cpu = training_pps * _packet_cpu_s(graph, job.exchanges)
     background_pps = background_cpu = 0.0
     for incast in experiment.background:
         offered = len(incast.sources) * incast.burst_bytes / PACKET_BYTES / incast.interval_s
         background_pps += offered
-        background_cpu += offered * _packet_cpu_s(graph, incast.sources, incast.sinks)
+        background_cpu += offered * _packet_cpu_s(graph, [(a, b) for a in incast.sources for b in incast.sinks])
     usable = cores * USABLE_SHARE
     carried = experiment.topology.rate_bps * max(0.0, usable - background_cpu) / training_cpu
     return Load(job_name, training_pps + background_pps, training_cpu + background_cpu, usable, carried)
@@ -81,17 +82,17 @@ def admit(experiment: Experiment, cores: int) -> list[Load]:
     raise MachineCannot(f"topology.rate {show_rate(experiment.topology.rate_bps)}", what, hint)
 
 
-def _narrow_side_bps(graph: Graph, job: Job) -> float:
-    """The rate at which all workers together and all servers together can exchange data, one way."""
+def _exchanged_bps(graph: Graph, job: Job) -> float:
+    """The rate at which a job's hosts together can move data: both ways between workers and servers, or round."""
 
     def side(hosts: tuple[str, ...]) -> float:
         return sum(graph.link_rate_bps(host, graph.neighbours[host][0]) for host in hosts)
 
-    return min(side(job.servers), side(job.workers))
+    return side(job.workers) if job.pattern == "ring" else 2 * min(side(job.servers), side(job.workers))
 
 
-def _packet_cpu_s(graph: Graph, sources: tuple[str, ...], sinks: tuple[str, ...]) -> float:
+def _packet_cpu_s(graph: Graph, exchanges: list[tuple[str, str]]) -> float:
     """CPU of one packet, in the mean over all pairs of a source and a sink."""
-    distances = [graph.distances_to(sink) for sink in sinks]
-    passed = [distance[source] - 1 for distance in distances for source in sources]
+    distances = {sink: graph.distances_to(sink) for sink in {sink for _, sink in exchanges}}
+    passed = [distances[sink][source] - 1 for source, sink in exchanges]
     return HOST_CPU_S + SWITCH_CPU_S * sum(passed) / len(passed)

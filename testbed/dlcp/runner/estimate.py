@@ -43,8 +43,9 @@ def expected_s(run: Run) -> float:
     compute_s = sum(layer.forward_s + layer.backward_s for layer in run.workload.layers) * scaling.time_dilation
     size_bytes = run.workload.parameters * FLOAT_BYTES / (scaling.byte_scale if run.job.byte_scaled else 1)
     graph = run.experiment.topology.graph
-    into_servers_bps = sum(graph.link_rate_bps(host, graph.neighbours[host][0]) for host in run.job.servers)
-    push_s = size_bytes * len(run.job.workers) * 8 / into_servers_bps
+    summing = run.job.workers if run.job.pattern == "ring" else run.job.servers  # all gradients go into their links
+    into_bps = sum(graph.link_rate_bps(host, graph.neighbours[host][0]) for host in summing)
+    push_s = size_bytes * len(run.job.workers) * 8 / into_bps
     return min(run.job.iterations * (compute_s + push_s) * OVER_IDEAL, run.experiment.time_limit_s)
 
 

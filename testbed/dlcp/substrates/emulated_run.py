@@ -267,7 +267,12 @@ def _rto_floors(run: Run) -> dict[str, HostSettings]:
 
 
 def _transfers(spec: JobSpec, settings: TransportSettings) -> list[Transfer]:
-    """Payload of one iteration: every worker to each server and back."""
+    """Payload of one iteration: every worker to each server and back; in a ring, each to the next, every chunk but one
+    on each leg."""
+    if spec.pattern == "ring":
+        share = 2 * (len(spec.workers) - 1) / len(spec.workers)
+        size_bytes = share * sum(tensor.size_bytes for tensor in spec.tensors(settings))
+        return [Transfer(source, sink, size_bytes) for source, sink in spec.ring]
     sizes = [0.0] * len(spec.servers)
     for tensor in spec.tensors(settings):
         sizes[tensor.server] += tensor.size_bytes

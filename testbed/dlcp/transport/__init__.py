@@ -1,1 +1,1 @@
-"""How gradients move: the DLCP engine, kernel TCP, and the parameter server over either."""
+"""How gradients move: the DLCP engine, kernel TCP, and the parameter server and the ring over either."""

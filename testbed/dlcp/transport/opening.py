@@ -10,7 +10,7 @@ from dlcp.transport.endpoint import Endpoint
 UDP_PORT = 5800
 """Where every host's DLCP engine is bound."""
 TCP_PORT = 5900
-"""Where a parameter server listens for its workers."""
+"""Where a parameter server listens for its workers, and a rank of a ring for the one before it."""
 
 
 def open_endpoint(

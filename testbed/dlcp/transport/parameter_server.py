@@ -9,7 +9,6 @@ bit for bit; the order of summing does not depend on who came first, so a lossle
 from __future__ import annotations
 
 import math
-import time
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -18,16 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.endpoint import Bound, Completion, Droppable, Endpoint, Floats, Leg, MessageKey, TransportError
+from dlcp.transport.endpoint import Bound, Completion, Droppable, Endpoint, Floats, Leg, MessageKey
 from dlcp.transport.optimizer import Optimizer
 from dlcp.transport.tagging import Tensor
+from dlcp.transport.waiting import STALL_TIMEOUT_S, Patience
 
-STALL_TIMEOUT_S = 60.0
-"""A rank that sees nothing complete for this long, while it waits, gives up and says what is missing."""
 SERVE_SLICE_S = 0.2
 """How soon a server that is idle sees that it is to end."""
-_NAMED = 4
-"""How many missing messages an error names."""
 
 
 def declare(endpoint: Endpoint, tensors: list[Tensor], settings: TransportSettings) -> None:
@@ -65,34 +61,24 @@ class Iteration:
 class _Rank(ABC):
     """What worker and server share: every completion is noted, every wait is bounded.
 
-    completions: all so far. give_up_at_s: an instant (CLOCK_MONOTONIC) when waiting ends in any case.
+    completions: all so far. patience: how long it waits.
     """
 
     def __init__(self, endpoint: Endpoint, tensors: list[Tensor], stall_timeout_s: float) -> None:
         self.completions: list[Completion] = []
-        self.give_up_at_s = math.inf
+        self.patience = Patience(stall_timeout_s)
         self._endpoint = endpoint
         self._tensors = tensors
-        self._stall_timeout_s = stall_timeout_s
 
     def _wait_until(self, done: Callable[[], bool], missing: Callable[[], list[str]]) -> None:
-        """Take completions until done() holds. TransportError when none comes for the stall timeout, or when it is
-        time to give up."""
-        while not done():
-            left_s = self.give_up_at_s - time.monotonic()
-            found = self._endpoint.wait(max(0.0, min(self._stall_timeout_s, left_s)))
-            self._take(found)
-            if not found or left_s <= 0:
-                timely = left_s > self._stall_timeout_s
-                why = f"nothing completed for {self._stall_timeout_s:g} s" if timely else "out of time"
-                names = missing()
-                more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-                raise TransportError(f"{why}; waiting for {', '.join(names[:_NAMED])}{more}")
+        """Take completions until done() holds. TransportError when patience is over."""
+        self.patience.wait_until(done, lambda timeout_s: self._take(self._endpoint.wait(timeout_s)), missing)
 
-    def _take(self, completions: list[Completion]) -> None:
+    def _take(self, completions: list[Completion]) -> bool:
         self.completions += completions
         for completion in completions:
             self._note(completion)
+        return bool(completions)
 
     @abstractmethod
     def _note(self, completion: Completion) -> None:
@@ -212,7 +198,7 @@ class Server(_Rank):
     def run(self) -> None:
         """Serve until every own tensor has done all the optimizer's iterations and every pull is over.
 
-        TransportError when nothing completes for the stall timeout, or at give_up_at_s.
+        TransportError when nothing completes for the stall timeout, or when patience is over.
         """
         self._wait_until(self._done, self._waited_for)
 

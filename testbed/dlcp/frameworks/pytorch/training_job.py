@@ -16,6 +16,7 @@ import torch
 
 from dlcp.transport.endpoint import Floats
 from dlcp.transport.parameter_server import Iteration, Worker, parameters_crc32
+from dlcp.transport.ring_worker import RingWorker
 from dlcp.transport.tagging import Tensor
 
 EVALUATION_BATCH = 250
@@ -72,7 +73,12 @@ class Trainer:
     """
 
     def __init__(
-        self, job: TrainingJob, worker: Worker, tensors: list[Tensor], iterations: int, snapshot_after: set[int]
+        self,
+        job: TrainingJob,
+        worker: Worker | RingWorker,
+        tensors: list[Tensor],
+        iterations: int,
+        snapshot_after: set[int],
     ) -> None:
         self._job = job
         self._worker = worker
