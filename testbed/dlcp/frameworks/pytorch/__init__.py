@@ -1,5 +1,10 @@
-"""PyTorch over DLCP."""
+"""PyTorch over DLCP. Importing this registers the backend `dlcp` with torch.distributed and changes nothing else."""
 
+from dlcp.frameworks.pytorch.backend import register, statistics
+from dlcp.frameworks.pytorch.options import DlcpOptions
+from dlcp.frameworks.pytorch.traffic import Carried, Statistics
 from dlcp.frameworks.pytorch.training_job import Trainer, TrainingJob
 
-__all__ = ["Trainer", "TrainingJob"]
+register()
+
+__all__ = ["Carried", "DlcpOptions", "Statistics", "Trainer", "TrainingJob", "statistics"]

@@ -1,0 +1,286 @@
+"""torch.distributed's backend `dlcp`: all_reduce of floats over a DLCP ring, everything else over an inner gloo.
+
+After `import dlcp.frameworks.pytorch`, `init_process_group("dlcp")` is all that a job needs. What goes over gloo is
+counted, and said in the log once.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import weakref
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store
+
+from dlcp.frameworks.pytorch.options import DlcpOptions
+from dlcp.frameworks.pytorch.reducer import DTYPES, Reducer, Span
+from dlcp.frameworks.pytorch.rendezvous import meet
+from dlcp.frameworks.pytorch.traffic import Counter, Statistics
+from dlcp.frameworks.pytorch.watch import Alarm, WatchedEndpoint
+from dlcp.frameworks.pytorch.work import DlcpWork, all_of
+from dlcp.transport.ring import neighbours
+
+BACKEND_LOSS_BOUND = 0.0
+"""A drop-in backend also carries metrics: it loses nothing unless it is asked to."""
+QUEUE = 3
+"""Of everything: a backend does not know of which layers a tensor is."""
+DRAIN_AT_MOST_S = 60.0
+"""How long destroy_process_group waits for what is under way."""
+_SUM: Any = dist.ReduceOp.RedOpType.SUM  # type: ignore[attr-defined]
+_AVG: Any = dist.ReduceOp.RedOpType.AVG  # type: ignore[attr-defined]
+log = logging.getLogger("dlcp.pytorch")
+_open: weakref.WeakSet[DlcpGroup] = weakref.WeakSet()
+
+
+def register() -> None:
+    """Make `dlcp` known to torch.distributed, for CPU tensors."""
+    dist.Backend.register_backend("dlcp", _create, extended_api=True, devices=["cpu"])
+
+
+def _create(given: Any, options: object) -> DlcpGroup:
+    """What torch calls for init_process_group and new_group; options: their pg_options."""
+    if options is not None and not isinstance(options, DlcpOptions):
+        raise TypeError(f"the backend dlcp takes DlcpOptions as pg_options, not {type(options).__name__}")
+    return DlcpGroup(given.store, given.group_rank, given.group_size, given.timeout, options or DlcpOptions())
+
+
+def statistics(group: dist.ProcessGroup | None = None) -> Statistics:
+    """What a group of the backend `dlcp` carried; None: the default group. TypeError for another backend's group."""
+    found = group or dist.group.WORLD
+    if not isinstance(found, DlcpGroup):
+        raise TypeError(
+            f"this is a group of {found.name() if found else 'no backend'}, not of dlcp: it has no statistics"
+        )
+    return found.statistics()
+
+
+def _over_gloo(collective: str, given: int = 0) -> Any:
+    """A method that hands a collective on. given: which argument holds the tensors that this rank contributes."""
+
+    def call(self: DlcpGroup, *arguments: Any, **named: Any) -> Any:
+        return self.hand_on(collective, arguments[given] if len(arguments) > given else None, *arguments, **named)
+
+    return call
+
+
+class DlcpGroup(dist.ProcessGroup):
+    """One rank of a process group. Collectives as torch.distributed calls them; see there."""
+
+    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta, options: DlcpOptions) -> None:
+        super().__init__(rank, size)  # type: ignore[call-arg]
+        self._options = options
+        self._process = os.getpid()
+        self._elsewhere = Counter()
+        self._over_dlcp = Counter()
+        meeting = meet(
+            store, rank, size, options, options.settings(BACKEND_LOSS_BOUND),
+            endpoints={rank: set(neighbours(rank, size))}, agreed={"size": size, "for": "all_reduce"}, timeout=timeout,
+        )  # fmt: skip
+        self._link = meeting.link
+        self._endpoint = meeting.endpoints[rank]
+        self._last_engine: dict[str, Any] | None = None
+        try:
+            self._gloo: Any = _inner_gloo(store, rank, size, timeout, meeting.link.address)
+            self._reducer = Reducer(
+                WatchedEndpoint(self._endpoint, Alarm(meeting.store, rank)), rank, size,
+                bound=options.bound(BACKEND_LOSS_BOUND), holes=options.holes, average=False,
+                timeout_s=timeout.total_seconds(), name=f"group-{rank}",
+            )  # fmt: skip
+        except BaseException:
+            meeting.close()
+            raise
+        _open.add(self)
+
+    def getBackendName(self) -> str:  # noqa: N802 - torch's name
+        """What torch calls this backend."""
+        return "dlcp"
+
+    def allreduce(self, tensors: Any, opts: Any = None) -> Any:  # type: ignore[override]
+        """Each tensor reduced in place; over DLCP where it can be. ValueError if strict and it cannot."""
+        self._check_usable()
+        wanted = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        operation = _operation(opts)
+        reason = self._why_not(wanted, operation)
+        if reason is not None:
+            self._object(wanted, operation, reason)
+            return self.hand_on("allreduce", wanted, wanted, opts, reason=f" {reason}")
+        return self._reduce(wanted, average=operation == _AVG)
+
+    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
+        """The same as one all-reduce of each."""
+        self._check_usable()
+        operation = _operation(opts)
+        reason = self._why_not(list(tensors), operation)
+        if reason is not None:
+            self._object(list(tensors), operation, reason)
+            return self.hand_on("allreduce_coalesced", tensors, tensors, opts, reason=f" {reason}")
+        return self._reduce(list(tensors), average=operation == _AVG)
+
+    broadcast: Any = _over_gloo("broadcast")
+    reduce: Any = _over_gloo("reduce")
+    allgather: Any = _over_gloo("allgather", 1)
+    _allgather_base: Any = _over_gloo("_allgather_base", 1)
+    all_gather_single: Any = _over_gloo("all_gather_single", 1)
+    allgather_coalesced: Any = _over_gloo("allgather_coalesced", 1)
+    allgather_into_tensor_coalesced: Any = _over_gloo("allgather_into_tensor_coalesced", 1)
+    gather: Any = _over_gloo("gather", 1)
+    scatter: Any = _over_gloo("scatter", 1)
+    reduce_scatter: Any = _over_gloo("reduce_scatter", 1)
+    _reduce_scatter_base: Any = _over_gloo("_reduce_scatter_base", 1)
+    reduce_scatter_single: Any = _over_gloo("reduce_scatter_single", 1)
+    reduce_scatter_tensor_coalesced: Any = _over_gloo("reduce_scatter_tensor_coalesced", 1)
+    alltoall: Any = _over_gloo("alltoall", 1)
+    alltoall_base: Any = _over_gloo("alltoall_base", 1)
+    all_to_all_single: Any = _over_gloo("all_to_all_single", 1)
+    barrier: Any = _over_gloo("barrier")
+    monitored_barrier: Any = _over_gloo("monitored_barrier")
+    send: Any = _over_gloo("send")
+    recv: Any = _over_gloo("recv")
+    recv_anysource: Any = _over_gloo("recv_anysource")
+
+    def statistics(self) -> Statistics:
+        """See statistics(). Once the group is destroyed, as of then."""
+        tally = self._reducer.tally
+        return Statistics(
+            dlcp=self._over_dlcp.copy(),
+            gloo=self._elsewhere.copy(),
+            lost_bytes=tally.lost_bytes,
+            lost_energy_share=tally.lost_energy_share,
+            resent_bytes=tally.resent_bytes,
+            link_rate_bps=self._link.rate_bps,
+            link_rate_from=self._link.rate_from,
+            engine={self.rank(): self._engine_counters()},
+        )
+
+    def shutdown(self) -> None:
+        """Wait for what is under way, then give threads and sockets back. Safe to call twice, and after a fork."""
+        if os.getpid() != self._process:
+            return  # a forked child has no thread that could end, and must not touch its parent's sockets
+        self._reducer.drain(DRAIN_AT_MOST_S)
+        self.abort()
+
+    def abort(self) -> None:
+        """The same without waiting: what is under way fails."""
+        if os.getpid() != self._process:
+            return
+        self._engine_counters()
+        self._reducer.close("it was destroyed")
+        self._gloo = None
+        _open.discard(self)
+
+    def hand_on(self, collective: str, given: object, *arguments: Any, reason: str = "", **named: Any) -> Any:
+        """Do a collective over gloo, counted; the first of its kind is said in the log. reason: more of its name."""
+        self._check_usable()
+        name = _PUBLIC.get(collective, collective) + reason
+        if self._elsewhere.note(name, given):
+            level = logging.WARNING if self.rank() == 0 else logging.INFO
+            log.log(level, "%s goes over gloo; over DLCP go all_reduce by sum and avg of %s", name, _KINDS)
+        given_on = list(arguments)
+        while given_on and given_on[-1] is None:  # torch's own default, which gloo's signature does not know
+            given_on.pop()
+        return getattr(self._gloo, collective)(*given_on, **named)
+
+    def _reduce(self, tensors: list[torch.Tensor], *, average: bool) -> DlcpWork:
+        self._over_dlcp.note("all_reduce", tensors)
+        outcomes = []
+        for tensor in tensors:
+            if tensor.numel():
+                flat = tensor.detach().contiguous().view(-1)
+                outcomes.append(self._reducer.start(flat, _spans(tensor), self._finisher(tensor, flat, average)))
+        return DlcpWork(all_of(outcomes, tensors))
+
+    def _finisher(self, tensor: torch.Tensor, flat: torch.Tensor, average: bool) -> Callable[[], None]:
+        """What is left to do with a sum: every rank does the same to the same bits."""
+
+        def finish() -> None:
+            if average:
+                flat.div_(self.size())
+            if flat.data_ptr() != tensor.data_ptr():
+                tensor.detach().copy_(flat.view(tensor.shape))
+
+        return finish
+
+    def _why_not(self, tensors: list[torch.Tensor], operation: Any) -> str | None:
+        """Why an all-reduce cannot go over DLCP; None when it can."""
+        if operation not in (_SUM, _AVG):
+            return f"by {operation.name.lower()}"
+        for tensor in tensors:
+            if tensor.device.type != "cpu":
+                raise ValueError(f"the backend dlcp carries CPU tensors, not one on {tensor.device}")
+            if tensor.dtype not in DTYPES:
+                return f"of {str(tensor.dtype).removeprefix('torch.')}"
+            if tensor.layout != torch.strided:
+                return "of sparse tensors"
+            if tensor.numel() and not self._reducer.has_room(tensor.numel(), tensor.dtype, _spans(tensor)):
+                return "of more different sizes than DLCP has numbers for"
+        return None
+
+    def _object(self, tensors: list[torch.Tensor], operation: Any, reason: str) -> None:
+        """ValueError if the user wants to hear of floats that do not go over DLCP."""
+        adds = operation in (_SUM, _AVG)
+        if self._options.strict and adds and any(tensor.is_floating_point() for tensor in tensors):
+            raise ValueError(f"strict: an all_reduce {reason} cannot go over DLCP, which carries {_KINDS}")
+
+    def _check_usable(self) -> None:
+        if os.getpid() != self._process:
+            raise RuntimeError("this DLCP group belongs to the process that this one was forked from")
+        if self._gloo is None:
+            raise RuntimeError("this DLCP group was destroyed")
+
+    def _engine_counters(self) -> dict[str, Any]:
+        if self._gloo is not None and os.getpid() == self._process:
+            self._last_engine = self._endpoint.statistics()
+        return self._last_engine or {}
+
+
+_KINDS = "float32, float16 and bfloat16"
+
+
+def _spans(tensor: torch.Tensor) -> tuple[Span, ...]:
+    return (Span(tensor.numel(), QUEUE, True),)
+
+
+def _operation(options: Any) -> Any:
+    """The kind of a reduction. ReduceOp wraps a RedOpType; only the latter compares by `in`."""
+    found = dist.ReduceOp.SUM if options is None else options.reduceOp
+    return getattr(found, "op", found)
+
+
+_PUBLIC = {
+    "allreduce": "all_reduce",
+    "allreduce_coalesced": "all_reduce",
+    "allgather": "all_gather",
+    "_allgather_base": "all_gather_single",
+    "_reduce_scatter_base": "reduce_scatter_single",
+    "alltoall": "all_to_all",
+    "alltoall_base": "all_to_all_single",
+}
+"""torch's method → its public function."""
+
+
+def _inner_gloo(store: Store, rank: int, size: int, timeout: timedelta, address: str) -> Any:
+    """A process group over the same link as DLCP, unless the user has told gloo otherwise."""
+    gloo: Any = dist.ProcessGroupGloo
+    options = gloo._Options()
+    options._timeout = timeout
+    told = "GLOO_SOCKET_IFNAME" in os.environ
+    options._devices = [gloo.create_default_device() if told else gloo.create_device(hostname=address)]
+    inner_store = PrefixStore("gloo", store)
+    inner = dist.ProcessGroup(inner_store, rank, size)
+    inner._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+    backend = gloo(inner_store, rank, size, options)
+    inner._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, backend)
+    return inner
+
+
+@atexit.register
+def _close_all() -> None:
+    """A process that ends without destroy_process_group still answers what its peers ask last."""
+    for group in list(_open):
+        group.abort()
