@@ -17,6 +17,8 @@
 enum { LANES = 8, CHAINS = 2, MOST = DLCP_PAYLOAD_BYTES / 2 };
 
 typedef float floats __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef uint16_t halves __attribute__((vector_size(LANES * 2), aligned(1), may_alias));
+typedef uint32_t unsigneds __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t words __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
 INLINE float as_float(uint32_t bits)
@@ -51,9 +53,10 @@ INLINE float from_bfloat16(uint16_t half)
 INLINE uint16_t to_bfloat16(float value)
 {
 	uint32_t bits = as_bits(value);
-	uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
+	uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, quiet = bits >> 16 | 0x40;
 
-	return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 0x40 : rounded >> 16);
+
+	return (uint16_t)(isnan(value) ? quiet : rounded);
 }
 
 /* The exponent moves by a multiplication, which also makes subnormal numbers normal. */
@@ -98,7 +101,7 @@ INLINE struct dlcp_measure measure(const float *data, uint32_t count, uint8_t me
 			if (metric == DLCP_METRIC_MEAN)
 				others[chain] += magnitudes;
 			if (metric == DLCP_METRIC_MAX) {
-				words more = magnitudes > others[chain];
+				words more = (words)magnitudes > (words)others[chain]; /* no sign: as whole numbers */
 
 				others[chain] = (floats)(((words)magnitudes & more) | ((words)others[chain] & ~more));
 			}
@@ -158,9 +161,21 @@ static void add_float32(float *to, const uint8_t *from, uint32_t count)
 	}
 }
 
-static void add_bfloat16(uint16_t *to, const uint8_t *from, uint32_t count)
+INLINE void add_bfloat16(uint16_t *to, const uint8_t *from, uint32_t count)
 {
-	for (uint32_t i = 0; i < count; i++)
+	uint32_t i = 0;
+
+	for (; i + LANES <= count; i += LANES) {
+		halves *at = (halves *)(to + i);
+		unsigneds a = __builtin_convertvector(*at, unsigneds) << 16;
+		unsigneds b = __builtin_convertvector(*(const halves *)(from + 2 * i), unsigneds) << 16;
+		floats sum = (floats)a + (floats)b;
+		unsigneds nan = (unsigneds)(sum != sum), high = (unsigneds)sum >> 16;
+		unsigneds rounded = ((unsigneds)sum + 0x7fff + (high & 1)) >> 16;
+
+		*at = __builtin_convertvector((rounded & ~nan) | ((high | 0x40) & nan), halves);
+	}
+	for (; i < count; i++)
 		to[i] = to_bfloat16(from_bfloat16(to[i]) + from_bfloat16(load16(from + 2 * i)));
 }
 
@@ -191,6 +206,11 @@ WIDE static struct dlcp_measure measure_wide(uint8_t dtype, uint8_t metric, cons
 	for (; i < count; i++)
 		values[i] = from_float16(load16(bytes + 2 * i));
 	return measure_floats(values, count, metric);
+}
+
+WIDE static void add_bfloat16_wide(uint16_t *to, const uint8_t *from, uint32_t count)
+{
+	add_bfloat16(to, from, count);
 }
 
 /* Returns how many elements it did. */
@@ -225,14 +245,20 @@ void dlcp_add_elements(uint8_t dtype, void *to, const uint8_t *from, uint32_t co
 {
 	uint32_t done = 0;
 
-	switch (dtype) {
-	case DLCP_FLOAT32: add_float32(to, from, count); break;
-	case DLCP_BFLOAT16: add_bfloat16(to, from, count); break;
-	default:
-#ifdef WIDE
-		if (is_wide())
-			done = add_float16_wide(to, from, count);
-#endif
-		add_float16((uint16_t *)to + done, from + 2 * done, count - done);
+	if (dtype == DLCP_FLOAT32) {
+		add_float32(to, from, count);
+		return;
 	}
+#ifdef WIDE
+	if (is_wide() && dtype == DLCP_BFLOAT16) {
+		add_bfloat16_wide(to, from, count);
+		return;
+	}
+	if (is_wide())
+		done = add_float16_wide(to, from, count);
+#endif
+	if (dtype == DLCP_BFLOAT16)
+		add_bfloat16(to, from, count);
+	else
+		add_float16((uint16_t *)to + done, from + 2 * done, count - done);
 }

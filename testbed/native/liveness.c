@@ -50,6 +50,12 @@ uint64_t dlcp_greeting_time(const struct dlcp_protocol *protocol, const struct p
 				   protocol->config.silence_ns / GREETINGS_PER_SILENCE);
 }
 
+/* When a peer that answers, but to which no data get through, counts as gone. */
+uint64_t dlcp_blocked_time(const struct dlcp_protocol *protocol, const struct peer *peer)
+{
+	return peer->unheard_since_ns == NEVER ? NEVER : peer->unheard_since_ns + protocol->config.silence_ns;
+}
+
 static const char *leg_name(uint8_t leg)
 {
 	return leg == DLCP_PUSH ? "push" : "pull";
@@ -77,8 +83,9 @@ static int describe_peer(const struct peer *peer, char *text, size_t bytes)
 void dlcp_check_silence(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns)
 {
 	char debt[DLCP_ERROR_BYTES / 2];
+	bool silent = dlcp_gone_time(protocol, peer) <= now_ns;
 
-	if (dlcp_gone_time(protocol, peer) > now_ns)
+	if (!silent && dlcp_blocked_time(protocol, peer) > now_ns)
 		return;
 	peer->gone = true;
 	peer->ack_at_ns = peer->loss_check_ns = peer->done_hint_ns = NEVER;
@@ -86,8 +93,15 @@ void dlcp_check_silence(struct dlcp_protocol *protocol, struct peer *peer, uint6
 		return;
 	protocol->gone_rank = peer->rank;
 	describe_peer(peer, debt, sizeof debt);
-	dlcp_fail(protocol, DLCP_ERROR_PEER_GONE, "rank %u is gone: silent for %.1f s while it owes: %s", peer->rank,
-		  (double)(now_ns - silent_since(peer)) / 1e9, debt);
+	if (silent)
+		dlcp_fail(protocol, DLCP_ERROR_PEER_GONE, "rank %u is gone: silent for %.1f s while it owes: %s", peer->rank,
+			  (double)(now_ns - silent_since(peer)) / 1e9, debt);
+	else
+		dlcp_fail(protocol, DLCP_ERROR_PEER_GONE,
+			  "rank %u answers, but for %.1f s no data got through to it: %s. %s", peer->rank,
+			  (double)(now_ns - peer->unheard_since_ns) / 1e9, debt,
+			  peer->probe_heard ? "Small packets pass, full ones do not: path MTU or a filter?" :
+					      "Only the control queue passes: is the queue of the data starved or filtered?");
 	memcpy(protocol->gone_error, protocol->error, sizeof protocol->gone_error);
 }
 

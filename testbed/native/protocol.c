@@ -203,7 +203,7 @@ int dlcp_protocol_add_peer(struct dlcp_protocol *protocol, uint16_t rank, uint64
 		return dlcp_fail(protocol, DLCP_ERROR_MEMORY, "no memory for rank %u", rank);
 	}
 	peer->rank = rank;
-	peer->loss_check_ns = peer->done_hint_ns = peer->ack_at_ns = NEVER;
+	peer->loss_check_ns = peer->done_hint_ns = peer->ack_at_ns = peer->unheard_since_ns = NEVER;
 	peer->heard_ns = peer->owed_since_ns = now_ns;
 	peer->congestion = dlcp_congestion_find(protocol->config.congestion_control);
 	for (uint32_t queue = 0; queue < DLCP_QUEUES; queue++)
@@ -355,6 +355,7 @@ uint64_t dlcp_protocol_next_timer(struct dlcp_protocol *protocol, uint64_t now_n
 		if (peer->gone)
 			continue;
 		at = dlcp_earlier(at, dlcp_earlier(dlcp_gone_time(protocol, peer), dlcp_greeting_time(protocol, peer)));
+		at = dlcp_earlier(at, dlcp_blocked_time(protocol, peer));
 		at = dlcp_earlier(at, dlcp_earlier(peer->ack_at_ns, dlcp_earlier(peer->loss_check_ns, peer->done_hint_ns)));
 		if (peer->in_flight && !dlcp_records_full(peer))
 			for (uint8_t queue = 0; queue < DLCP_QUEUES; queue++)

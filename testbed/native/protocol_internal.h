@@ -168,6 +168,8 @@ struct peer {
 	uint32_t stashed; /* packets kept of messages that are not expected yet */
 	/* life */
 	uint64_t heard_ns, owed_since_ns, greeted_ns;
+	uint64_t unheard_since_ns; /* since when no DATA sent to it was acknowledged; NEVER: none is under way, or all is well */
+	bool probe_heard;          /* a PROBE in a queue of data was acknowledged since then */
 	uint32_t greetings; /* since it was last heard */
 };
 
@@ -243,6 +245,7 @@ bool dlcp_poll_peer(struct dlcp_protocol *protocol, struct peer *peer, uint64_t 
 /* liveness.c */
 uint64_t dlcp_gone_time(const struct dlcp_protocol *protocol, const struct peer *peer);
 uint64_t dlcp_greeting_time(const struct dlcp_protocol *protocol, const struct peer *peer);
+uint64_t dlcp_blocked_time(const struct dlcp_protocol *protocol, const struct peer *peer);
 void dlcp_check_silence(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns);
 
 static inline uint64_t dlcp_earlier(uint64_t a, uint64_t b)

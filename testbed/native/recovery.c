@@ -145,6 +145,10 @@ static void record_arrived(struct dlcp_protocol *protocol, struct peer *peer, st
 		/* paths differ by more than was thought: wait longer, at most a round trip */
 		peer->reorder_ns = peer->reorder_ns * 2 < peer->srtt_ns ? peer->reorder_ns * 2 : peer->srtt_ns;
 	}
+	if (record->message)
+		peer->unheard_since_ns = NEVER;
+	else if (record->queue != DLCP_CONTROL_QUEUE)
+		peer->probe_heard = true;
 	if (record->state == IN_FLIGHT)
 		leaves_flight(peer, record);
 	record->state = ARRIVED;

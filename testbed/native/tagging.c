@@ -109,17 +109,15 @@ static void allow(struct outgoing *message, struct dlcp_bound bound)
 void dlcp_tag(struct dlcp_protocol *protocol, struct outgoing *message, struct tensor *tensor,
 	      const struct dlcp_bound *bound)
 {
+	bool selective = message->key.leg == DLCP_PUSH && protocol->config.selective_drop != DLCP_DROP_OFF, bounded;
+	uint8_t mask = selective ? tensor->shape.droppable : 0;
 	float *found = protocol->scratch, limit = 0;
-	uint8_t mask = 0;
-	bool bounded;
 
-	measure_packets(message, protocol->config.magnitude_metric, found);
+	measure_packets(message, mask ? protocol->config.magnitude_metric : DLCP_METRIC_L2, found);
 	allow(message, dlcp_message_bound(&tensor->shape, message->key.leg, bound));
 	bounded = message->allowed_bytes > 0;
-	/* exploded gradients tell nothing of what is small: then nothing is droppable */
-	if (bounded && message->key.leg == DLCP_PUSH && protocol->config.selective_drop != DLCP_DROP_OFF &&
-	    isfinite(message->energy))
-		mask = tensor->shape.droppable;
+	if (!bounded || !isfinite(message->energy)) /* exploded gradients tell nothing of what is small */
+		mask = 0;
 	if (mask)
 		limit = threshold(tensor, found, found + message->packets, message->packets);
 	for (uint32_t packet = 0; packet < message->packets; packet++) {

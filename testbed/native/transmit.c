@@ -112,6 +112,10 @@ static void add_packet(struct dlcp_protocol *protocol, struct peer *peer, struct
 	dlcp_set_state(protocol, message, packet, IN_FLIGHT);
 	if (!resend)
 		message->cursor++;
+	if (peer->unheard_since_ns == NEVER) {
+		peer->unheard_since_ns = now_ns;
+		peer->probe_heard = false;
+	}
 	peer->in_flight++;
 	peer->lanes[tensor->shape.queue].in_flight++;
 	dlcp_header_encode(&header, protocol->heads[i]);
