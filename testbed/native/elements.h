@@ -4,6 +4,8 @@
 
 #include "protocol.h"
 
+/* cffi: begin */
+
 /* What one packet's elements amount to. */
 struct dlcp_measure {
 	float mean_square;
@@ -15,5 +17,6 @@ struct dlcp_measure dlcp_measure_elements(uint8_t dtype, uint8_t metric, const v
 
 /* to[i] += from[i] in the dtype, rounded to the nearest, ties to even. `from` may lie at any address. */
 void dlcp_add_elements(uint8_t dtype, void *to, const uint8_t *from, uint32_t count);
+/* cffi: end */
 
 #endif

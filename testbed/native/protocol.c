@@ -384,6 +384,7 @@ uint32_t dlcp_protocol_receiving(const struct dlcp_protocol *protocol)
 void dlcp_protocol_statistics(const struct dlcp_protocol *protocol, struct dlcp_statistics *statistics)
 {
 	*statistics = protocol->statistics;
+	statistics->stash_bytes = (uint64_t)protocol->stash.made * sizeof(struct stashed);
 }
 
 int dlcp_protocol_peer_statistics(const struct dlcp_protocol *protocol, uint16_t rank,

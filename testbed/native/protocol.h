@@ -151,6 +151,7 @@ struct dlcp_statistics {
 	uint64_t packets_late;                     /* data of a message that is over */
 	uint64_t packets_stashed;                  /* data of a message that nobody waits for yet, kept */
 	uint64_t packets_stash_full;               /* the same, thrown away since its peer's share was full */
+	uint64_t stash_bytes;                      /* memory taken for them so far */
 	uint64_t packets_stranger;                 /* wrong cookie, unknown rank */
 	uint64_t packets_malformed;
 	uint64_t packets_ce;

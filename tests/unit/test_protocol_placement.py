@@ -3,44 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-from virtual_time import MS, NO_LIMIT, US, Key, Node, Packet, Values, World
+from dtypes import BFLOAT16, DTYPES, FLOAT16, FLOAT32, added, floats, full_packet, held, split
+from virtual_time import MS, NO_LIMIT, US, Key, Node, Packet, World
 
 from dlcp.transport._native import lib
 
-FLOAT32, FLOAT16, BFLOAT16 = lib.DLCP_FLOAT32, lib.DLCP_FLOAT16, lib.DLCP_BFLOAT16
 ZERO, KEEP, ADD = lib.DLCP_PLACE_ZERO, lib.DLCP_PLACE_KEEP, lib.DLCP_PLACE_ADD
-DTYPES = [FLOAT32, FLOAT16, BFLOAT16]
 PACKETS = 10
 HOLES = {3, 7, 9}
-
-
-def full_packet(dtype: int) -> int:
-    return int(lib.dlcp_full_packet(dtype))
-
-
-def held(values: npt.NDArray[np.float32], dtype: int) -> Values:
-    """float32 as a tensor of the dtype holds it, rounded to the nearest, ties to even."""
-    if dtype == FLOAT32:
-        return values.copy()
-    if dtype == FLOAT16:
-        return values.astype(np.float16)
-    bits = values.view(np.uint32)
-    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
-    return np.where(np.isnan(values), bits >> 16 | 0x40, rounded).astype(np.uint16)
-
-
-def floats(values: Values, dtype: int) -> npt.NDArray[np.float32]:
-    """Back to float32, exactly."""
-    if dtype == BFLOAT16:
-        return (values.astype(np.uint32) << 16).view(np.float32)
-    return values.astype(np.float32)
-
-
-def added(a: Values, b: Values, dtype: int) -> Values:
-    with np.errstate(over="ignore", invalid="ignore"):
-        return held(floats(a, dtype) + floats(b, dtype), dtype)
 
 
 def elements_of(dtype: int) -> int:
@@ -65,10 +36,6 @@ def world_of(dtype: int, lost: set[int] = HOLES, bound_ppm: int = 0) -> World:
 def finish(world: World) -> None:
     world.run(world.now_ns + 2000 * MS, lambda: not any(n.under_way() for n in world.nodes.values()))
     assert not any(n.under_way() for n in world.nodes.values())
-
-
-def split(values: Values, dtype: int) -> list[Values]:
-    return np.split(values, range(full_packet(dtype), values.size, full_packet(dtype)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -20,7 +20,15 @@ def uneven(scale: float = 1.0) -> Floats:
     return (scale * signs * (1 + np.arange(ELEMENTS) // PACKET_ELEMENTS)).astype(np.float32)
 
 
-def first_pass(mode: int, leg: int = PUSH, droppable: int = 1, rounds: int = 1, **shape: int) -> dict[int, Packet]:
+def first_pass(
+    mode: int,
+    leg: int = PUSH,
+    droppable: int = lib.DLCP_DROPPABLE_SMALL,
+    rounds: int = 1,
+    data: Floats | None = None,
+    metric: int = lib.DLCP_METRIC_MEAN,
+    **shape: int,
+) -> dict[int, Packet]:
     """The DATA packets of the last of some iterations, by their place in the tensor; in order of leaving."""
     left: list[Packet] = []
 
@@ -29,13 +37,13 @@ def first_pass(mode: int, leg: int = PUSH, droppable: int = 1, rounds: int = 1, 
             left.append(packet)
         world.deliver(packet, world.now_ns + 300 * US)
 
-    world = World({r: Node(r, [1 - r], selective_drop=mode) for r in (0, 1)}, network)
+    world = World({r: Node(r, [1 - r], selective_drop=mode, magnitude_metric=metric) for r in (0, 1)}, network)
     for node in world.nodes.values():
         node.declare(0, ELEMENTS, (100_000, 0), QUEUE, droppable=droppable, **shape)
     for iteration in range(rounds):
         left.clear()
         world.nodes[1].receive(0, (iteration, 0, leg), np.empty(ELEMENTS, np.float32), world.now_ns)
-        world.nodes[0].send(1, (iteration, 0, leg), uneven(0.9**iteration), world.now_ns)
+        world.nodes[0].send(1, (iteration, 0, leg), uneven(0.9**iteration) if data is None else data, world.now_ns)
         world.run(world.now_ns + 1000 * MS, lambda: not any(n.under_way() for n in world.nodes.values()))
     return {int.from_bytes(p.data[16:20], "big") // PACKET_ELEMENTS: p for p in left}
 
@@ -73,6 +81,61 @@ def test_what_may_not_be_dropped_is_not_tagged(mode: int, options: dict[str, int
 def test_classes_leave_in_order_of_importance() -> None:
     order = [p.tos for p in first_pass(lib.DLCP_DROP_WRED).values()]
     assert order == sorted(order)
+
+
+BELOW, ABOVE = set(range(1, PACKETS // 2)), set(range(PACKETS // 2, PACKETS))
+
+
+@pytest.mark.parametrize(
+    ("mask", "expected"),
+    [
+        (0, set()),
+        (lib.DLCP_DROPPABLE_SMALL, BELOW),
+        (lib.DLCP_DROPPABLE_LARGE, ABOVE),
+        (lib.DLCP_DROPPABLE_SMALL | lib.DLCP_DROPPABLE_LARGE, BELOW | ABOVE),
+    ],
+)
+def test_a_tensor_s_mask_says_which_magnitudes_are_droppable(mask: int, expected: set[int]) -> None:
+    packets = first_pass(lib.DLCP_DROP_WRED, droppable=mask)
+    assert {i for i, p in packets.items() if p.tos == tos(2)} == expected
+
+
+def test_the_metric_decides_what_is_small() -> None:
+    """Three kinds of packets whose order by mean, by root mean square and by the largest value differs."""
+    kinds = np.zeros((3, PACKET_ELEMENTS), np.float32)
+    kinds[0] = 2.0  # mean 2, rms 2, largest 2
+    kinds[1, :90] = 6.0  # mean 1.5, rms 3, largest 6
+    kinds[2, :10] = 10.0  # mean 0.28, rms 1.7, largest 10
+    kind = np.arange(PACKETS) % 3
+    data = kinds[kind].reshape(-1)
+    smallest = {lib.DLCP_METRIC_MEAN: {2}, lib.DLCP_METRIC_L2: {2}, lib.DLCP_METRIC_MAX: {0}}
+    largest = {lib.DLCP_METRIC_MEAN: {0}, lib.DLCP_METRIC_L2: {1}, lib.DLCP_METRIC_MAX: {2}}
+    for metric in smallest:
+        for mask, kinds_of in ((lib.DLCP_DROPPABLE_SMALL, smallest), (lib.DLCP_DROPPABLE_LARGE, largest)):
+            packets = first_pass(lib.DLCP_DROP_WRED, data=data, metric=metric, droppable=mask)
+            tagged = {int(kind[i]) for i, p in packets.items() if p.tos == tos(2)}
+            assert kinds_of[metric] <= tagged
+            assert not tagged & (largest if mask == lib.DLCP_DROPPABLE_SMALL else smallest)[metric]
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+@pytest.mark.parametrize("mask", [1, 2, 3])
+def test_of_exploded_gradients_nothing_is_droppable(bad: float, mask: int) -> None:
+    data = uneven()
+    data[5 * PACKET_ELEMENTS] = bad
+    packets = first_pass(lib.DLCP_DROP_WRED, droppable=mask, data=data)
+    assert {p.tos for p in packets.values()} == {tos(0), tos(1)}
+    assert packets[5].data[15] == lib.DLCP_CODE_NOT_FINITE
+    assert {p.data[30:32] for p in packets.values()} == {b"\xff\xff"}
+
+
+def test_every_packet_tells_the_message_s_energy() -> None:
+    packets = first_pass(lib.DLCP_DROP_WRED)
+    (code,) = {int.from_bytes(p.data[30:32], "big") for p in packets.values()}
+    told = sum(360 * lib.dlcp_code_energy(p.data[15]) for p in packets.values())
+    assert told <= lib.dlcp_energy_decode(code) <= told * 2 ** (1.01 / 256)
+    exact = float(np.sum(uneven().astype(np.float64) ** 2))
+    assert told == pytest.approx(exact, rel=0.05)
 
 
 def test_shrinking_gradients_stay_half_droppable_on_the_running_median() -> None:
