@@ -269,6 +269,8 @@ def transport(
     loss: str = "0 %",
     loss_back: str = "0 %",
     bound: str = "0 %",
+    energy_bound: str = "100 %",
+    dtype: Literal["float32", "float16", "bfloat16"] = "float32",
     stop: Literal["lazy", "eager"] = "lazy",
     congestion_control: str = "timely",
     selective_drop: Literal["off", "wred", "ect"] = "off",
@@ -315,6 +317,10 @@ def transport(
         The same on the way back: acknowledgements and control.
     bound
         Share of a message's bytes that need not arrive.
+    energy_bound
+        Share of its energy (the sum of all squares) that need not arrive; both bounds must hold.
+    dtype
+        Of the tensors.
     stop
         lazy: a message ends after the sender's first pass; eager: as soon as its bound is met.
     congestion_control
@@ -347,6 +353,8 @@ def transport(
         loss=quantity("--loss", units.parse_fraction, loss),
         loss_back=quantity("--loss-back", units.parse_fraction, loss_back),
         bound=quantity("--bound", units.parse_fraction, bound),
+        energy_bound=quantity("--energy-bound", units.parse_fraction, energy_bound),
+        dtype=dtype,
         stop=stop,
         congestion_control=congestion_control,
         selective_drop=selective_drop,

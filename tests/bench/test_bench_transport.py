@@ -30,6 +30,12 @@ def test_loopback_delivers_everything_and_tells_cpu_of_both_ends() -> None:
         assert run["receiver"]["cpu_s"] > 0
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_other_dtypes_arrive_as_they_were(dtype: str) -> None:
+    found = report(*QUICK, "--size", "100kB", "--dtype", dtype)  # the bench itself compares the values
+    assert figure(found, "delivered")["values"] == [100, 100]
+
+
 def test_a_percentile_of_too_few_samples_is_refused() -> None:
     found = report(*QUICK, "--size", "20kB")
     assert figure(found, "message completion, p99")["why"] == "p99 needs 1000 samples, there are 6"
@@ -60,6 +66,8 @@ def test_text_says_what_json_says() -> None:
         (("--rate", "1 gigabit"), 2, "--rate"),
         (("--bound", "110 %"), 2, "--bound"),
         (("--against", "reliable"), 2, "add --bound"),
+        (("--against", "python", "--dtype", "float16"), 2, "float32 only"),
+        (("--energy-bound", "2"), 2, "--energy-bound"),
         (("--queue", "7"), 2, "queue 7"),
         (("--stop", "soon"), 2, "--stop"),
         (("--loss", "1 %"), 3, "unsupported on loopback"),
@@ -199,6 +207,7 @@ def test_namespaces_lose_what_they_are_told_and_the_bound_spares_sending_again()
     bounded, reliable = ([run for run in found["runs"] if run["variant"] == name] for name in ("dlcp", "reliable"))
     assert all(run["receiver"]["lost_bytes"] == 0 and run["sender"]["resent_bytes"] > 0 for run in reliable)
     assert all(run["receiver"]["lost_bytes"] > 0 and run["sender"]["resent_bytes"] == 0 for run in bounded)
+    assert all(0.01 < run["receiver"]["lost_energy_share"] < 0.2 for run in bounded)
 
 
 @pytest.mark.root

@@ -42,7 +42,7 @@ def test_help_imports_nothing_slow() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == "[]\n"
-    for command in ("doctor", "show", "check", "plan", "run", "status", "report", "shell", "clean"):
+    for command in ("doctor", "show", "check", "plan", "run", "status", "report", "shell", "bench", "clean"):
         assert command in done.stdout
 
 

@@ -18,8 +18,9 @@ from dlcp.bench import python_pair
 from dlcp.bench.channel import Channel
 from dlcp.bench.child import Commands, serve_child
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.endpoint import Bound, Completion, Droppable, Floats, Leg, MessageKey, TransportError
+from dlcp.transport.endpoint import Bound, Completion, Droppable, Dtype, Leg, MessageKey, TransportError, Values
 from dlcp.transport.engine import DlcpEndpoint
+from dlcp.transport.values import held_as
 
 WAIT_S = 0.5
 
@@ -34,7 +35,7 @@ class End:
         self._endpoints: dict[int, DlcpEndpoint] = {}
         self._plain: socket.socket | None = None
         self._elements: list[int] = []
-        self._data: dict[int, Floats] = {}
+        self._data: dict[int, Values] = {}
 
     def commands(self) -> Commands:
         """What may be asked for."""
@@ -53,8 +54,10 @@ class End:
         queue: int,
         seed: int,
         segmentation: bool,
+        dtype: Dtype,
+        bound: tuple[float, float],
     ) -> dict[str, Any]:
-        """Endpoints of these ranks with all tensors declared, and the reference's socket."""
+        """Endpoints of these ranks with all tensors declared, and the reference's socket; bound: bytes, energy."""
         self.close()
         where = self._bind or address
         parsed = TransportSettings.model_validate(settings)
@@ -65,9 +68,9 @@ class End:
             )
             for tensor, count in enumerate(elements):
                 self._endpoints[rank].declare(
-                    tensor, count, queue=queue, droppable=Droppable.SMALL, push_bound=Bound(parsed.loss_bound)
+                    tensor, count, queue=queue, droppable=Droppable.SMALL, push_bound=Bound(*bound), dtype=dtype
                 )
-        self._data = {tensor: gradients(seed, tensor, count) for tensor, count in enumerate(elements)}
+        self._data = {tensor: gradients(seed, tensor, count, dtype) for tensor, count in enumerate(elements)}
         self._plain = python_pair.open_socket(where)
         ports = {rank: endpoint.port for rank, endpoint in self._endpoints.items()}
         return {"address": where, "ports": ports, "plain_port": self._plain.getsockname()[1]}
@@ -119,15 +122,15 @@ class End:
         (endpoint,) = self._endpoints.values()
         before = self._measure()
         deadline_s = time.monotonic() + limit_s
-        buffers: dict[tuple[int, MessageKey], Floats] = {}
-        spare: dict[int, list[Floats]] = {tensor: [] for tensor in range(len(self._elements))}
+        buffers: dict[tuple[int, MessageKey], Values] = {}
+        spare: dict[int, list[Values]] = {tensor: [] for tensor in range(len(self._elements))}
         posted = dict.fromkeys(peers, 0)
         completions: list[Completion] = []
 
         def post(peer: int) -> None:
             key = self._key(first + posted[peer])
             shelf = spare[key.tensor]
-            buffer = shelf.pop() if shelf else np.empty(self._elements[key.tensor], np.float32)
+            buffer = shelf.pop() if shelf else np.empty_like(self._data[key.tensor])
             buffers[peer, key] = buffer
             posted[peer] += 1
             endpoint.receive(peer, key, buffer)
@@ -167,7 +170,7 @@ class End:
         """The reference receives it; what has arrived must be what was sent."""
         assert self._plain is not None
         tensor = int(np.argmax(self._elements))
-        buffer = np.zeros(self._elements[tensor], np.float32)
+        buffer = np.zeros_like(self._data[tensor])
         self._channel.send({"armed": True})
         before = self._measure()
         found = python_pair.receive(self._plain, buffer.data.cast("B"), cookie) | self._measured(before)
@@ -206,7 +209,7 @@ class End:
         """Messages go through the tensors in turn."""
         return MessageKey(number // len(self._elements), number % len(self._elements), Leg.PUSH)
 
-    def _compare(self, done: Completion, buffer: Floats) -> None:
+    def _compare(self, done: Completion, buffer: Values) -> None:
         """What is not as sent must be a hole, and holes must be what was told as lost."""
         data = self._data[done.key.tensor]
         differs = buffer != data
@@ -233,11 +236,14 @@ class End:
         return {"cpu_s": cpu_s - before[0], "counters": total, "min_rtt_ns": min(round_trips, default=0)}
 
 
-def gradients(seed: int, tensor: int, elements: int) -> Floats:
-    """Values like gradients: centred, heavy-tailed, none of them zero. The same at both ends."""
+def gradients(seed: int, tensor: int, elements: int, dtype: Dtype = "float32") -> Values:
+    """Values like gradients: centred, some much larger than most, none of them zero. The same at both ends."""
     generator = np.random.default_rng((seed, tensor))
     values = generator.standard_normal(elements, np.float32) * np.float32(1e-3)
-    values[values == 0] = np.float32(1e-6)
+    if dtype == "bfloat16":
+        values = (values.view(np.uint32) >> 16).astype(np.uint16)
+    values = values.astype(held_as(dtype), copy=False)
+    values[values == 0] = values[0] or 1
     return values
 
 

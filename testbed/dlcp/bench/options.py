@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 from dlcp.errors import Problem, Problems
 from dlcp.model import units
+from dlcp.transport.endpoint import Dtype
+from dlcp.transport.values import element_bytes
 
 Against = Literal["none", "python", "reliable"]
-ELEMENT_BYTES = 4
 MOST_SENDERS = 256
 MOST_BYTES_IN_MEMORY = 1_000_000_000
 
@@ -32,6 +33,8 @@ class TransportOptions:
     loss: float = 0.0
     loss_back: float = 0.0
     bound: float = 0.0
+    energy_bound: float = 1.0
+    dtype: Dtype = "float32"
     stop: Literal["lazy", "eager"] = "lazy"
     congestion_control: str = "timely"
     selective_drop: Literal["off", "wred", "ect"] = "off"
@@ -51,8 +54,8 @@ class TransportOptions:
             Problem(where, what, hint)
             for wrong, where, what, hint in (
                 (not self.sizes_bytes, "--size", "no size is given", "such as --size 1MB"),
-                (any(size < ELEMENT_BYTES or size % ELEMENT_BYTES for size in self.sizes_bytes), "--size",
-                 "a tensor is a whole number of float32, 4 bytes each", "such as --size 1MB"),
+                (any(size < self._element_bytes or size % self._element_bytes for size in self.sizes_bytes), "--size",
+                 f"a tensor is a whole number of {self.dtype}, {self._element_bytes} bytes each", "such as --size 1MB"),
                 (self.count < 1, "--count", f"{self.count} messages", "1 or more"),
                 (self.in_flight < 1, "--in-flight", f"{self.in_flight} messages", "1 or more"),
                 (self.repeats < 1, "--repeats", f"{self.repeats} repeats", "1 or more; 5 for a figure to quote"),
@@ -61,6 +64,8 @@ class TransportOptions:
                 (self.loss >= 1 or self.loss_back >= 1, "--loss", "all packets lost: nothing would end", "below 100 %"),
                 (self.against == "reliable" and self.bound == 0, "--against reliable",
                  "compares a bound with bound 0, and the bound is 0", "add --bound, such as --bound '10 %'"),
+                (self.against == "python" and self.dtype != "float32", "--against python", "moves float32 only",
+                 "leave --dtype out"),
                 (self.against == "python" and self.senders > 1, "--against python",
                  "is a pair: one sender, one receiver", "leave --senders out"),
                 (self._buffer_bytes() > MOST_BYTES_IN_MEMORY, "--size",
@@ -77,8 +82,12 @@ class TransportOptions:
 
     @property
     def elements(self) -> list[int]:
-        """Float32 values of each tensor."""
-        return [size // ELEMENT_BYTES for size in self.sizes_bytes]
+        """Values of each tensor."""
+        return [size // self._element_bytes for size in self.sizes_bytes]
+
+    @property
+    def _element_bytes(self) -> int:
+        return element_bytes(self.dtype)
 
 
 def quantity(option: str, parse: Callable[[object], Any], text: str) -> Any:

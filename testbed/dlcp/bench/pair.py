@@ -11,6 +11,7 @@ from dlcp.bench.options import TransportOptions
 from dlcp.errors import ExitCode, Problem
 from dlcp.model.workload import TransportSettings
 from dlcp.transport._native import lib
+from dlcp.transport.endpoint import Bound
 
 RECEIVER_RANK = 0
 SETUP_WITHIN_S = 60.0
@@ -49,7 +50,7 @@ class Pair:
         self._next = 0
         self._plain: dict[str, tuple[str, int]] = {}
 
-    def open(self, bound: float) -> None:
+    def open(self, bound: Bound) -> None:
         """Fresh endpoints at both ends, with this bound; a job of its own, so that nothing of another counts."""
         options = self._options
         self._cookie = secrets.randbits(32)
@@ -57,7 +58,6 @@ class Pair:
         settings = TransportSettings(
             kind="dlcp",
             congestion_control=options.congestion_control,
-            loss_bound=bound,
             stop=options.stop,
             selective_drop=options.selective_drop,
         )
@@ -75,6 +75,8 @@ class Pair:
                 queue=options.queue,
                 seed=options.seed,
                 segmentation=options.segmentation,
+                dtype=options.dtype,
+                bound=[bound.bytes_share, bound.energy_share],
             )
         for side, other in (("receiver", "sender"), ("sender", "receiver")):
             there = found[other]

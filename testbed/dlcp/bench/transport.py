@@ -19,6 +19,7 @@ from dlcp.errors import ExitCode, MachineCannot
 from dlcp.model import units
 from dlcp.substrates.private import start_private
 from dlcp.transport._native import lib
+from dlcp.transport.endpoint import RELIABLE, Bound
 
 Say = Callable[[str], None]
 LEAST_BUFFER_BYTES = 2 * FRAME_BYTES
@@ -117,7 +118,7 @@ def _round_trip_s(world: World, channels: Sequence[Channel], options: TransportO
     """The shortest time from handing one packet over until its STOP is back, on the idle path."""
     one = replace(options, sizes_bytes=(lib.DLCP_PAYLOAD_BYTES,), senders=1, in_flight=1)
     pair = Pair(channels[0], channels[1], {side: world.address(side) for side in SIDES}, one)
-    pair.open(0.0)
+    pair.open(RELIABLE)
     try:
         return float(min(pair.move(_ROUND_TRIPS).sender["durations_s"]))
     finally:
@@ -138,7 +139,7 @@ def _measure(
         for variant in order:
             say(f"repeat {repeat + 1} of {options.repeats}: {variant}")
             before = drops()
-            pair.open(0.0 if variant == "reliable" else options.bound)
+            pair.open(RELIABLE if variant == "reliable" else Bound(options.bound, options.energy_bound))
             if variant == "python":
                 batch = pair.move_in_python()
             else:
