@@ -269,8 +269,8 @@ def _inner_gloo(store: Store, rank: int, size: int, timeout: timedelta, address:
     gloo: Any = dist.ProcessGroupGloo
     options = gloo._Options()
     options._timeout = timeout
-    told = "GLOO_SOCKET_IFNAME" in os.environ
-    options._devices = [gloo.create_default_device() if told else gloo.create_device(hostname=address)]
+    told = [name for name in os.environ.get("GLOO_SOCKET_IFNAME", "").split(",") if name]
+    options._devices = [gloo.create_device(interface=name) for name in told] or [gloo.create_device(hostname=address)]
     inner_store = PrefixStore("gloo", store)
     inner = dist.ProcessGroup(inner_store, rank, size)
     inner._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
