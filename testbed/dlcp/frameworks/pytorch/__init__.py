@@ -1,10 +1,11 @@
 """PyTorch over DLCP. Importing this registers the backend `dlcp` with torch.distributed and changes nothing else."""
 
 from dlcp.frameworks.pytorch.backend import register, statistics
+from dlcp.frameworks.pytorch.hook import DlcpState, dlcp_hook
 from dlcp.frameworks.pytorch.options import DlcpOptions
 from dlcp.frameworks.pytorch.traffic import Carried, Statistics
 from dlcp.frameworks.pytorch.training_job import Trainer, TrainingJob
 
 register()
 
-__all__ = ["Carried", "DlcpOptions", "Statistics", "Trainer", "TrainingJob", "statistics"]
+__all__ = ["Carried", "DlcpOptions", "DlcpState", "Statistics", "Trainer", "TrainingJob", "dlcp_hook", "statistics"]

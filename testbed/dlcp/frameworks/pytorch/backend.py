@@ -6,10 +6,8 @@ counted, and said in the log once.
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
-import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -18,24 +16,20 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
+from dlcp.frameworks.pytorch.opened import close_at_exit, is_closed
 from dlcp.frameworks.pytorch.options import DlcpOptions
-from dlcp.frameworks.pytorch.reducer import DTYPES, Reducer, Span
-from dlcp.frameworks.pytorch.rendezvous import meet
+from dlcp.frameworks.pytorch.reducer import DTYPES, Span
+from dlcp.frameworks.pytorch.ring_group import RingGroup
 from dlcp.frameworks.pytorch.traffic import Counter, Statistics
-from dlcp.frameworks.pytorch.watch import Alarm, WatchedEndpoint
 from dlcp.frameworks.pytorch.work import DlcpWork, all_of
-from dlcp.transport.ring import neighbours
 
 BACKEND_LOSS_BOUND = 0.0
 """A drop-in backend also carries metrics: it loses nothing unless it is asked to."""
 QUEUE = 3
 """Of everything: a backend does not know of which layers a tensor is."""
-DRAIN_AT_MOST_S = 60.0
-"""How long destroy_process_group waits for what is under way."""
 _SUM: Any = dist.ReduceOp.RedOpType.SUM  # type: ignore[attr-defined]
 _AVG: Any = dist.ReduceOp.RedOpType.AVG  # type: ignore[attr-defined]
 log = logging.getLogger("dlcp.pytorch")
-_open: weakref.WeakSet[DlcpGroup] = weakref.WeakSet()
 
 
 def register() -> None:
@@ -76,26 +70,22 @@ class DlcpGroup(dist.ProcessGroup):
         super().__init__(rank, size)  # type: ignore[call-arg]
         self._options = options
         self._process = os.getpid()
+        self._store = store
         self._elsewhere = Counter()
-        self._over_dlcp = Counter()
-        meeting = meet(
-            store, rank, size, options, options.settings(BACKEND_LOSS_BOUND),
-            endpoints={rank: set(neighbours(rank, size))}, agreed={"size": size, "for": "all_reduce"}, timeout=timeout,
+        self._ring = RingGroup(
+            store, rank, size, options,
+            default_loss=BACKEND_LOSS_BOUND, average=False, timeout=timeout, purpose="all_reduce",
         )  # fmt: skip
-        self._link = meeting.link
-        self._endpoint = meeting.endpoints[rank]
-        self._last_engine: dict[str, Any] | None = None
         try:
-            self._gloo: Any = _inner_gloo(store, rank, size, timeout, meeting.link.address)
-            self._reducer = Reducer(
-                WatchedEndpoint(self._endpoint, Alarm(meeting.store, rank)), rank, size,
-                bound=options.bound(BACKEND_LOSS_BOUND), holes=options.holes, average=False,
-                timeout_s=timeout.total_seconds(), name=f"group-{rank}",
-            )  # fmt: skip
+            self._gloo: Any = _inner_gloo(store, rank, size, timeout, self._ring.link.address)
         except BaseException:
-            meeting.close()
+            self._ring.close(drain=False)
             raise
-        _open.add(self)
+        close_at_exit(self)
+
+    def get_group_store(self) -> Store:
+        """This group's part of the store."""
+        return self._store
 
     def getBackendName(self) -> str:  # noqa: N802 - torch's name
         """What torch calls this backend."""
@@ -146,33 +136,26 @@ class DlcpGroup(dist.ProcessGroup):
 
     def statistics(self) -> Statistics:
         """See statistics(). Once the group is destroyed, as of then."""
-        tally = self._reducer.tally
-        return Statistics(
-            dlcp=self._over_dlcp.copy(),
-            gloo=self._elsewhere.copy(),
-            lost_bytes=tally.lost_bytes,
-            lost_energy_share=tally.lost_energy_share,
-            resent_bytes=tally.resent_bytes,
-            link_rate_bps=self._link.rate_bps,
-            link_rate_from=self._link.rate_from,
-            engine={self.rank(): self._engine_counters()},
-        )
+        return self._ring.statistics(self._elsewhere.copy())
 
     def shutdown(self) -> None:
         """Wait for what is under way, then give threads and sockets back. Safe to call twice, and after a fork."""
-        if os.getpid() != self._process:
-            return  # a forked child has no thread that could end, and must not touch its parent's sockets
-        self._reducer.drain(DRAIN_AT_MOST_S)
-        self.abort()
+        self._close(drain=True)
 
     def abort(self) -> None:
         """The same without waiting: what is under way fails."""
+        self._close(drain=False)
+
+    def abandon(self) -> None:
+        """For a process that ends."""
+        self._close(drain=False)
+
+    def _close(self, *, drain: bool) -> None:
         if os.getpid() != self._process:
-            return
-        self._engine_counters()
-        self._reducer.close("it was destroyed")
+            return  # a forked child has no thread that could end, and must not touch its parent's sockets
+        self._ring.close(drain=drain)
         self._gloo = None
-        _open.discard(self)
+        is_closed(self)
 
     def hand_on(self, collective: str, given: object, *arguments: Any, reason: str = "", **named: Any) -> Any:
         """Do a collective over gloo, counted; the first of its kind is said in the log. reason: more of its name."""
@@ -187,12 +170,12 @@ class DlcpGroup(dist.ProcessGroup):
         return getattr(self._gloo, collective)(*given_on, **named)
 
     def _reduce(self, tensors: list[torch.Tensor], *, average: bool) -> DlcpWork:
-        self._over_dlcp.note("all_reduce", tensors)
         outcomes = []
         for tensor in tensors:
             if tensor.numel():
                 flat = tensor.detach().contiguous().view(-1)
-                outcomes.append(self._reducer.start(flat, _spans(tensor), self._finisher(tensor, flat, average)))
+                finish = self._finisher(tensor, flat, average)
+                outcomes.append(self._ring.start("all_reduce", flat, _spans(tensor), finish))
         return DlcpWork(all_of(outcomes, tensors))
 
     def _finisher(self, tensor: torch.Tensor, flat: torch.Tensor, average: bool) -> Callable[[], None]:
@@ -217,7 +200,7 @@ class DlcpGroup(dist.ProcessGroup):
                 return f"of {str(tensor.dtype).removeprefix('torch.')}"
             if tensor.layout != torch.strided:
                 return "of sparse tensors"
-            if tensor.numel() and not self._reducer.has_room(tensor.numel(), tensor.dtype, _spans(tensor)):
+            if tensor.numel() and not self._ring.reducer.has_room(tensor.numel(), tensor.dtype, _spans(tensor)):
                 return "of more different sizes than DLCP has numbers for"
         return None
 
@@ -232,11 +215,6 @@ class DlcpGroup(dist.ProcessGroup):
             raise RuntimeError("this DLCP group belongs to the process that this one was forked from")
         if self._gloo is None:
             raise RuntimeError("this DLCP group was destroyed")
-
-    def _engine_counters(self) -> dict[str, Any]:
-        if self._gloo is not None and os.getpid() == self._process:
-            self._last_engine = self._endpoint.statistics()
-        return self._last_engine or {}
 
 
 _KINDS = "float32, float16 and bfloat16"
@@ -277,10 +255,3 @@ def _inner_gloo(store: Store, rank: int, size: int, timeout: timedelta, address:
     backend = gloo(inner_store, rank, size, options)
     inner._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, backend)
     return inner
-
-
-@atexit.register
-def _close_all() -> None:
-    """A process that ends without destroy_process_group still answers what its peers ask last."""
-    for group in list(_open):
-        group.abort()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
+from typing import Any
 
 from torch._C._distributed_c10d import Store
 
@@ -45,8 +47,20 @@ class WatchedEndpoint:
         self.declare = endpoint.declare
         self.receive = endpoint.receive
         self.send = endpoint.send
-        self.statistics = endpoint.statistics
-        self.close = endpoint.close
+        self._last: dict[str, Any] | None = None
+        self._closing = threading.Lock()
+
+    def statistics(self) -> dict[str, Any]:
+        """See Endpoint; once it is closed, as of then."""
+        with self._closing:
+            return self.inner.statistics() if self._last is None else self._last
+
+    def close(self) -> None:
+        """See Endpoint."""
+        with self._closing:
+            if self._last is None:
+                self._last = self.inner.statistics()
+                self.inner.close()
 
     def wait(self, timeout_s: float) -> list[Completion]:
         """See Endpoint."""

@@ -1,0 +1,88 @@
+"""One rank of a group whose all-reduces go over DLCP: what the backend and the hook share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store
+
+from dlcp.frameworks.pytorch.options import DlcpOptions
+from dlcp.frameworks.pytorch.reducer import Reducer, Spans
+from dlcp.frameworks.pytorch.rendezvous import meet
+from dlcp.frameworks.pytorch.traffic import Carried, Counter, Statistics
+from dlcp.frameworks.pytorch.watch import Alarm, WatchedEndpoint
+from dlcp.frameworks.pytorch.work import Outcome
+from dlcp.transport.ring import neighbours
+
+DRAIN_AT_MOST_S = 60.0
+"""How long an orderly end waits for what is under way."""
+
+
+class RingGroup:
+    """Every rank of the group makes one, at the same place; see meet for the errors.
+
+    store: of this group and this purpose alone. default_loss: the loss bound where the options leave it open. average:
+    the mean instead of the sum. timeout: of the rendezvous, and of each all-reduce.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        options: DlcpOptions,
+        *,
+        default_loss: float,
+        average: bool,
+        timeout: timedelta,
+        purpose: str,
+    ) -> None:
+        meeting = meet(
+            store, rank, size, options, options.settings(default_loss),
+            endpoints={rank: set(neighbours(rank, size))}, agreed={"size": size, "purpose": purpose}, timeout=timeout,
+        )  # fmt: skip
+        self.link = meeting.link
+        self._rank = rank
+        self._endpoint = WatchedEndpoint(meeting.endpoints[rank], Alarm(meeting.store, rank))
+        self._counter = Counter()
+        self.reducer = Reducer(
+            self._endpoint, rank, size,
+            bound=options.bound(default_loss), holes=options.holes, average=average,
+            timeout_s=timeout.total_seconds(), name=f"{purpose}-{rank}",
+        )  # fmt: skip
+
+    def start(
+        self, collective: str, tensor: torch.Tensor, spans: Spans, finish: Callable[[], None] = lambda: None
+    ) -> Outcome:
+        """Reducer.start, counted."""
+        outcome = self.reducer.start(tensor, spans, finish)
+        self._counter.note(collective, tensor)
+        return outcome
+
+    def statistics(self, gloo: dict[str, Carried]) -> Statistics:
+        """What this rank carried; the engine's counters are the last ones once it is closed."""
+        tally = self.reducer.tally
+        return Statistics(
+            dlcp=self._counter.copy(),
+            gloo=gloo,
+            lost_bytes=tally.lost_bytes,
+            lost_energy_share=tally.lost_energy_share,
+            resent_bytes=tally.resent_bytes,
+            link_rate_bps=self.link.rate_bps,
+            link_rate_from=self.link.rate_from,
+            engine={self._rank: self._endpoint.statistics()},
+        )
+
+    def close(self, *, drain: bool) -> None:
+        """Give the thread and the socket back; with drain, after what is under way. Safe to call twice."""
+        if drain:
+            self.reducer.drain(DRAIN_AT_MOST_S)
+        self.reducer.close()
+
+
+def store_of(group: dist.ProcessGroup, purpose: str) -> Store:
+    """The part of a group's store for one purpose."""
+    return PrefixStore(purpose, group.get_group_store())
