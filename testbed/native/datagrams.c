@@ -1,7 +1,6 @@
 #define _GNU_SOURCE
 #include "datagrams.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/udp.h>
 #include <stdio.h>
@@ -13,69 +12,12 @@
 #define UDP_SEGMENT 103 /* linux/udp.h, since 4.18 */
 #endif
 
+#ifndef UDP_GRO
+#define UDP_GRO 104 /* since 5.0 */
+#endif
+
 #define SECOND UINT64_C(1000000000)
-#define DEFAULT_RECEIVE_BYTES (8u << 20)
-enum { PREFETCH = 4 }; /* datagrams; the first look at each cost 0.15 us without (measured) */
-
-static bool set(int socket, int level, int option, int value)
-{
-	return setsockopt(socket, level, option, &value, sizeof value) == 0;
-}
-
-/* As large a receive buffer as we may have; what the kernel gave is in the statistics. */
-static void grow_buffer(int socket, uint32_t wanted, struct dlcp_engine_statistics *statistics)
-{
-	int bytes = (int)(wanted ? wanted : DEFAULT_RECEIVE_BYTES), effective = 0;
-	socklen_t size = sizeof effective;
-
-	if (!set(socket, SOL_SOCKET, SO_RCVBUFFORCE, bytes)) /* needs CAP_NET_ADMIN */
-		set(socket, SOL_SOCKET, SO_RCVBUF, bytes);
-	getsockopt(socket, SOL_SOCKET, SO_RCVBUF, &effective, &size);
-	statistics->receive_buffer_bytes = (uint64_t)effective;
-}
-
-bool datagrams_open(struct datagrams *datagrams, const struct dlcp_engine_config *config,
-		    struct dlcp_engine_statistics *statistics, char *error, size_t error_bytes)
-{
-	struct sockaddr_in local = { .sin_family = AF_INET, .sin_port = htons(config->port) };
-	socklen_t size = sizeof local;
-
-	if (!memchr(config->address, 0, sizeof config->address) ||
-	    inet_pton(AF_INET, config->address, &local.sin_addr) != 1) {
-		snprintf(error, error_bytes, "\"%.15s\" is not an IPv4 address", config->address);
-		return false;
-	}
-	datagrams->socket = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (datagrams->socket < 0 || !set(datagrams->socket, IPPROTO_IP, IP_RECVTOS, 1) ||
-	    !set(datagrams->socket, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) ||
-	    !set(datagrams->socket, SOL_SOCKET, SO_RXQ_OVFL, 1) ||
-	    !set(datagrams->socket, SOL_SOCKET, SO_TIMESTAMPNS, 1)) {
-		snprintf(error, error_bytes, "UDP socket: %m");
-		return false;
-	}
-	grow_buffer(datagrams->socket, config->receive_bytes, statistics);
-	if (bind(datagrams->socket, (struct sockaddr *)&local, sizeof local) < 0 ||
-	    getsockname(datagrams->socket, (struct sockaddr *)&local, &size) < 0) {
-		snprintf(error, error_bytes, "bind to %s port %u: %m", config->address, config->port);
-		return false;
-	}
-	datagrams->port = ntohs(local.sin_port);
-	datagrams->segmentation = !config->segmentation_off;
-	return true;
-}
-
-void datagrams_close(struct datagrams *datagrams)
-{
-	if (datagrams->socket >= 0)
-		close(datagrams->socket);
-	datagrams->socket = -1;
-}
-
-bool datagrams_peer_address(const char *address, uint16_t port, struct sockaddr_in *peer)
-{
-	*peer = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons(port) };
-	return inet_pton(AF_INET, address, &peer->sin_addr) == 1;
-}
+enum { PREFETCH = 4 }; /* datagrams ahead of the one that is read */
 
 int datagrams_receive(struct datagrams *datagrams)
 {
@@ -83,7 +25,7 @@ int datagrams_receive(struct datagrams *datagrams)
 	struct iovec pieces[DATAGRAMS_BATCH];
 	int count;
 
-	for (int i = 0; i < DATAGRAMS_BATCH; i++) {
+	for (int i = 0; i < datagrams->batch; i++) {
 		pieces[i] = (struct iovec){ datagrams->bytes[i], DATAGRAM_ROOM };
 		messages[i] = (struct mmsghdr){ .msg_hdr = {
 						       .msg_name = &datagrams->from[i],
@@ -94,7 +36,7 @@ int datagrams_receive(struct datagrams *datagrams)
 						       .msg_controllen = ANCILLARY_ROOM,
 					       } };
 	}
-	count = recvmmsg(datagrams->socket, messages, DATAGRAMS_BATCH, MSG_DONTWAIT, NULL);
+	count = recvmmsg(datagrams->sockets[0], messages, (unsigned int)datagrams->batch, MSG_DONTWAIT, NULL);
 	datagrams->receive_errno = count < 0 ? errno : 0;
 	for (int i = 0; i < count; i++) {
 		datagrams->sizes[i] = messages[i].msg_len;
@@ -107,6 +49,7 @@ int datagrams_receive(struct datagrams *datagrams)
 /* What came beside a datagram. */
 struct ancillary {
 	uint64_t real_ns; /* CLOCK_REALTIME of its arrival at this host; 0 = not told */
+	uint32_t segment; /* the size of the datagrams that the kernel merged; 0 = it is one */
 	uint8_t tos;
 };
 
@@ -119,6 +62,11 @@ static struct ancillary read_ancillary(struct datagrams *datagrams, int i)
 	for (struct cmsghdr *item = CMSG_FIRSTHDR(&message); item; item = CMSG_NXTHDR(&message, item)) {
 		if (item->cmsg_level == IPPROTO_IP && item->cmsg_type == IP_TOS) {
 			found.tos = *(uint8_t *)CMSG_DATA(item);
+		} else if (item->cmsg_level == IPPROTO_UDP && item->cmsg_type == UDP_GRO) {
+			int segment;
+
+			memcpy(&segment, CMSG_DATA(item), sizeof segment);
+			found.segment = segment > 0 ? (uint32_t)segment : 0;
 		} else if (item->cmsg_level == SOL_SOCKET && item->cmsg_type == SO_RXQ_OVFL) {
 			memcpy(&datagrams->overflow, CMSG_DATA(item), sizeof datagrams->overflow);
 		} else if (item->cmsg_level == SOL_SOCKET && item->cmsg_type == SCM_TIMESTAMPNS) {
@@ -131,9 +79,15 @@ static struct ancillary read_ancillary(struct datagrams *datagrams, int i)
 	return found;
 }
 
-static bool same_address(const struct sockaddr_in *a, const struct sockaddr_in *b)
+/* True if a datagram came from where a peer sends. */
+static bool comes_from(const struct sockaddr_in *from, const struct peer_address *peer)
 {
-	return a->sin_addr.s_addr == b->sin_addr.s_addr && a->sin_port == b->sin_port;
+	if (from->sin_addr.s_addr != peer->listens.sin_addr.s_addr)
+		return false;
+	for (uint32_t i = 0; i < peer->count; i++)
+		if (from->sin_port == peer->ports[i])
+			return true;
+	return false;
 }
 
 /* When a datagram came, by the monotonic clock. Without this, the time that a busy machine takes to wake this thread
@@ -145,11 +99,27 @@ static uint64_t arrival_ns(const struct ancillary *ancillary, uint64_t real_now_
 	return ancillary->real_ns && age_ns < SECOND ? now_ns - age_ns : now_ns;
 }
 
-void datagrams_input(struct datagrams *datagrams, struct dlcp_protocol *protocol, int count, uint64_t now_ns,
-		     struct dlcp_engine_statistics *statistics)
+/* One datagram, which is not a merged one. */
+static void input_one(struct datagrams *datagrams, struct dlcp_protocol *protocol, const struct sockaddr_in *from,
+		      const uint8_t *bytes, uint32_t size, uint8_t tos, uint64_t arrival_ns, uint64_t now_ns,
+		      struct dlcp_engine_statistics *statistics)
+{
+	uint16_t source = size >= DLCP_HEADER_BYTES ? dlcp_packet_source(bytes) : DLCP_MAX_RANKS;
+
+	if (source < DLCP_MAX_RANKS && !comes_from(from, &datagrams->peers[source])) {
+		statistics->strange_address++;
+		return;
+	}
+	dlcp_protocol_input(protocol, bytes, size, tos, arrival_ns, now_ns, datagrams->overflow);
+}
+
+uint32_t datagrams_input(struct datagrams *datagrams, struct dlcp_protocol *protocol, int count, uint64_t now_ns,
+			 struct dlcp_engine_statistics *statistics)
 {
 	struct timespec real;
 	uint64_t real_now_ns;
+	uint32_t packets = 0;
+	bool merged = false;
 
 	if (datagrams->receive_errno && datagrams->receive_errno != EAGAIN && datagrams->receive_errno != EINTR)
 		statistics->receive_errors++;
@@ -157,8 +127,9 @@ void datagrams_input(struct datagrams *datagrams, struct dlcp_protocol *protocol
 	real_now_ns = (uint64_t)real.tv_sec * SECOND + (uint64_t)real.tv_nsec;
 	for (int i = 0; i < count; i++) {
 		struct ancillary ancillary = read_ancillary(datagrams, i);
-		uint32_t size = datagrams->sizes[i];
-		uint16_t source;
+		uint32_t size = datagrams->sizes[i], segment = ancillary.segment ? ancillary.segment : size;
+		uint64_t at_ns = arrival_ns(&ancillary, real_now_ns, now_ns);
+		uint32_t offset = 0;
 
 		if (i + PREFETCH < count)
 			__builtin_prefetch(datagrams->bytes[i + PREFETCH]);
@@ -167,14 +138,22 @@ void datagrams_input(struct datagrams *datagrams, struct dlcp_protocol *protocol
 			statistics->truncated++;
 			continue;
 		}
-		source = size >= DLCP_HEADER_BYTES ? dlcp_packet_source(datagrams->bytes[i]) : DLCP_MAX_RANKS;
-		if (source < DLCP_MAX_RANKS && !same_address(&datagrams->from[i], &datagrams->peers[source])) {
-			statistics->strange_address++;
-			continue;
-		}
-		dlcp_protocol_input(protocol, datagrams->bytes[i], size, ancillary.tos,
-				    arrival_ns(&ancillary, real_now_ns, now_ns), now_ns, datagrams->overflow);
+		merged |= ancillary.segment > 0;
+		do { /* an empty datagram is one, too */
+			uint32_t rest = size - offset;
+
+			input_one(datagrams, protocol, &datagrams->from[i], datagrams->bytes[i] + offset,
+				  rest < segment ? rest : segment, ancillary.tos, at_ns, now_ns, statistics);
+			offset += segment;
+			packets++;
+		} while (offset < size);
+		statistics->merged_packets += ancillary.segment ? (size + segment - 1) / segment : 0;
 	}
+	if (merged)
+		datagrams->batch = 1;
+	else if (count == datagrams->batch && count < DATAGRAMS_BATCH)
+		datagrams->batch *= 2;
+	return packets;
 }
 
 /* Add an int to a message's ancillary data. */
@@ -195,8 +174,8 @@ static ssize_t send_packets(struct datagrams *datagrams, uint32_t first, uint32_
 	const struct dlcp_burst *burst = &datagrams->burst;
 	_Alignas(16) uint8_t room[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(uint16_t))] = { 0 };
 	struct iovec pieces[2 * DLCP_BURST_PACKETS];
-	struct msghdr message = { .msg_name = &datagrams->peers[burst->peer],
-				  .msg_namelen = sizeof datagrams->peers[0],
+	struct msghdr message = { .msg_name = &datagrams->peers[burst->peer].listens,
+				  .msg_namelen = sizeof datagrams->peers[0].listens,
 				  .msg_iov = pieces,
 				  .msg_control = room };
 	int tos = burst->tos;
@@ -213,7 +192,7 @@ static ssize_t send_packets(struct datagrams *datagrams, uint32_t first, uint32_
 
 		add_ancillary(&message, room, IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof segment);
 	}
-	return sendmsg(datagrams->socket, &message, MSG_DONTWAIT);
+	return sendmsg(datagrams->sender, &message, MSG_DONTWAIT);
 }
 
 /* An answer of the kernel that segmentation as such does not work here (old kernel, device without checksums). */
@@ -233,6 +212,15 @@ bool datagrams_holds_data(const struct datagrams *datagrams)
 	return datagrams->pending && datagrams->burst.payload_bytes[datagrams->next];
 }
 
+/* Bursts of data leave from each port in turn, all else from the first: paths carry the same number of bursts. */
+static int next_sender(struct datagrams *datagrams)
+{
+	if (!datagrams->burst.payload_bytes[0])
+		return datagrams->sockets[0];
+	datagrams->turn = (datagrams->turn + 1) % datagrams->count;
+	return datagrams->sockets[datagrams->turn];
+}
+
 enum datagrams_sent datagrams_send(struct datagrams *datagrams, uint64_t now_ns,
 				   struct dlcp_engine_statistics *statistics)
 {
@@ -242,6 +230,7 @@ enum datagrams_sent datagrams_send(struct datagrams *datagrams, uint64_t now_ns,
 		datagrams->pending = true;
 		datagrams->next = 0;
 		datagrams->pending_since_ns = now_ns;
+		datagrams->sender = next_sender(datagrams);
 		statistics->bursts++;
 	}
 	while (datagrams->next < burst->packets) {
@@ -262,6 +251,7 @@ enum datagrams_sent datagrams_send(struct datagrams *datagrams, uint64_t now_ns,
 			datagrams->segmentation = false;
 		} else if (errno != EINTR) { /* no route, a filter: to the protocol a loss like any other */
 			statistics->send_errors++;
+			statistics->too_large += errno == EMSGSIZE ? count : 0;
 			statistics->last_send_errno = errno;
 			datagrams->next += count;
 		}

@@ -1,4 +1,4 @@
-/* The engine's UDP socket: batches in, GSO bursts out. Used by the engine's thread only; `peers` under its lock. */
+/* The engine's UDP sockets: batches in, GSO bursts out. Used by the engine's thread only; `peers` under its lock. */
 #ifndef DLCP_DATAGRAMS_H
 #define DLCP_DATAGRAMS_H
 
@@ -9,22 +9,35 @@
 
 enum {
 	DATAGRAMS_BATCH = 64,
-	DATAGRAM_ROOM = 2048,  /* more than the largest valid datagram, so that a longer one shows itself */
+	/* How many are read at once grows from 1, and falls back to it when the kernel has merged some (UDP_GRO): what one
+	 * acknowledgement has not told yet and what is read before the next must fit its bitmap. */
+	/* A merged one has up to 64 KiB. The odd rest keeps the heads of single ones out of each other's cache lines. */
+	DATAGRAM_ROOM = 65536 + 2048 + 64,
 	ANCILLARY_ROOM = 128,
 };
 
+/* Where a peer is: its address, the port that it listens at, and the ports that it sends from (that one first). */
+struct peer_address {
+	struct sockaddr_in listens;
+	in_port_t ports[DLCP_SOURCE_PORTS_MOST];
+	uint32_t count;
+};
+
 struct datagrams {
-	int socket;
-	uint16_t port;
-	struct sockaddr_in peers[DLCP_MAX_RANKS];
+	int sockets[DLCP_SOURCE_PORTS_MOST]; /* the first sends and receives, others only send */
+	uint16_t ports[DLCP_SOURCE_PORTS_MOST];
+	uint32_t count, turn; /* turn: of the socket for the next burst of data */
+	struct peer_address peers[DLCP_MAX_RANKS];
 	bool segmentation;
 	uint32_t overflow;
 	struct dlcp_burst burst; /* pending: what the socket has not taken yet, from packet `next` on */
 	bool pending;
+	int sender; /* the socket that it leaves from */
 	uint32_t next;
 	uint64_t pending_since_ns;
+	int batch; /* datagrams to read at once */
 	struct sockaddr_in from[DATAGRAMS_BATCH];
-	uint8_t bytes[DATAGRAMS_BATCH][DATAGRAM_ROOM];
+	uint8_t (*bytes)[DATAGRAM_ROOM];
 	_Alignas(16) uint8_t ancillary[DATAGRAMS_BATCH][ANCILLARY_ROOM];
 	uint32_t sizes[DATAGRAMS_BATCH];
 	uint32_t ancillary_bytes[DATAGRAMS_BATCH];
@@ -32,22 +45,32 @@ struct datagrams {
 	int receive_errno;
 };
 
+_Static_assert(DATAGRAMS_BATCH + DLCP_ACK_WINDOW / 2 <= DLCP_ACK_WINDOW &&
+		       DLCP_BURST_PACKETS + DLCP_ACK_WINDOW / 2 <= DLCP_ACK_WINDOW,
+	       "receivers acknowledge half a bitmap");
+
 enum datagrams_sent { DATAGRAMS_SENT, DATAGRAMS_BLOCKED, DATAGRAMS_NO_BUFFER };
 
-/* Open and bind; false and an error's sentence otherwise. */
+/* sockets.c */
+
+/* Open and bind; false and an error's sentence otherwise. datagrams_close is due in both cases. */
 bool datagrams_open(struct datagrams *datagrams, const struct dlcp_engine_config *config,
 		    struct dlcp_engine_statistics *statistics, char *error, size_t error_bytes);
 void datagrams_close(struct datagrams *datagrams);
 
-/* What belongs into datagrams->peers; false if the address is not an IPv4 address. */
-bool datagrams_peer_address(const char *address, uint16_t port, struct sockaddr_in *peer);
+/* What belongs into datagrams->peers; false and an error's sentence if the address is not an IPv4 address, there are too
+ * many ports, or the path is known to carry only smaller packets. */
+bool datagrams_peer_address(const char *address, uint16_t port, const uint16_t *source_ports, uint32_t source_count,
+			    struct peer_address *peer, char *error, size_t error_bytes);
 
-/* Read what is there, up to DATAGRAMS_BATCH; returns the number. Does not wait. */
+/* datagrams.c */
+
+/* Read what is there, up to datagrams->batch datagrams; returns their number. Does not wait. */
 int datagrams_receive(struct datagrams *datagrams);
 
-/* Give what was read to the protocol. */
-void datagrams_input(struct datagrams *datagrams, struct dlcp_protocol *protocol, int count, uint64_t now_ns,
-		     struct dlcp_engine_statistics *statistics);
+/* Give what was read to the protocol; returns the number of packets. */
+uint32_t datagrams_input(struct datagrams *datagrams, struct dlcp_protocol *protocol, int count, uint64_t now_ns,
+			 struct dlcp_engine_statistics *statistics);
 
 /* Forget what is pending: to the protocol a loss like any other. */
 void datagrams_abandon(struct datagrams *datagrams, struct dlcp_engine_statistics *statistics);

@@ -1,4 +1,4 @@
-/* The engine: its thread, its timer, the doors for the caller's thread. The socket itself is in datagrams.c. */
+/* The engine: its thread, its timer, the doors for the caller's thread. The sockets themselves are in sockets.c and datagrams.c. */
 #define _GNU_SOURCE
 #include "engine.h"
 
@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <time.h>
@@ -91,7 +92,8 @@ static void sleep_until_something(struct dlcp_engine *engine, uint64_t at_ns, bo
 {
 	struct pollfd watched[] = {
 		{ .fd = engine->event, .events = POLLIN },
-		{ .fd = engine->datagrams.socket, .events = (short)(POLLIN | (blocked ? POLLOUT : 0)) },
+		{ .fd = engine->datagrams.sockets[0], .events = POLLIN },
+		{ .fd = blocked ? engine->datagrams.sender : -1, .events = POLLOUT },
 	};
 	uint64_t now = now_ns(), left_ns = at_ns > now ? at_ns - now : 0, callers;
 	struct timespec left = { .tv_sec = (time_t)(left_ns / SECOND), .tv_nsec = (long)(left_ns % SECOND) };
@@ -153,19 +155,21 @@ static int become_realtime(void)
 
 /* Give what was read to the protocol. A message that ends hands its data back to the caller: what the socket has not taken
  * of it must not be read any more. */
-static void input(struct dlcp_engine *engine, int received)
+static uint32_t input(struct dlcp_engine *engine, int received)
 {
-	uint32_t sending = dlcp_protocol_sending(engine->protocol);
+	uint32_t sending = dlcp_protocol_sending(engine->protocol), packets;
 
-	datagrams_input(&engine->datagrams, engine->protocol, received, now_ns(), &engine->statistics);
+	packets = datagrams_input(&engine->datagrams, engine->protocol, received, now_ns(), &engine->statistics);
 	if (dlcp_protocol_sending(engine->protocol) < sending && datagrams_holds_data(&engine->datagrams))
 		datagrams_abandon(&engine->datagrams, &engine->statistics);
+	return packets;
 }
 
 static void *run(void *argument)
 {
 	struct dlcp_engine *engine = argument;
 	struct farewell farewell = { 0 };
+	uint32_t packets = 0; /* read since it slept */
 
 	pthread_mutex_lock(&engine->lock);
 	engine->statistics.realtime_errno = become_realtime();
@@ -173,12 +177,12 @@ static void *run(void *argument)
 	prctl(PR_SET_NAME, "dlcp-engine");
 	prctl(PR_SET_TIMERSLACK, 1); /* the default adds 50 us and more to every pacing timer */
 	for (;;) {
-		int received = datagrams_receive(&engine->datagrams);
+		int most = engine->datagrams.batch, received = datagrams_receive(&engine->datagrams);
 		uint64_t at;
 
 		pthread_mutex_lock(&engine->lock);
 		engine->statistics.receive_calls++;
-		input(engine, received);
+		packets += input(engine, received);
 		at = transmit(engine);
 		if (dlcp_protocol_has_completion(engine->protocol) || dlcp_protocol_gone(engine->protocol) >= 0)
 			pthread_cond_broadcast(&engine->completed);
@@ -190,10 +194,13 @@ static void *run(void *argument)
 			at = farewell.until_ns;
 		bool blocked = engine->datagrams.pending;
 		pthread_mutex_unlock(&engine->lock);
-		if (received < STREAM_PACKETS)
+		if (received == most)
+			continue;
+		if (packets < STREAM_PACKETS)
 			sleep_until_something(engine, at, blocked);
-		else if (received < DATAGRAMS_BATCH)
+		else
 			nap(at);
+		packets = 0;
 	}
 }
 
@@ -229,7 +236,7 @@ struct dlcp_engine *dlcp_engine_new(const struct dlcp_engine_config *config, cha
 		snprintf(error, error_bytes, "no memory");
 		return NULL;
 	}
-	engine->event = engine->datagrams.socket = -1;
+	engine->event = engine->datagrams.sockets[0] = -1;
 	engine->linger_ns = config->linger_ns ? config->linger_ns : DEFAULT_LINGER_NS;
 	pthread_mutex_init(&engine->lock, NULL);
 	pthread_condattr_init(&attributes);
@@ -252,7 +259,7 @@ struct dlcp_engine *dlcp_engine_new(const struct dlcp_engine_config *config, cha
 
 int dlcp_engine_port(const struct dlcp_engine *engine)
 {
-	return engine->datagrams.port;
+	return engine->datagrams.ports[0];
 }
 
 /* Copy the protocol's sentence out while the lock is held; pass its code on. */
@@ -263,18 +270,28 @@ static int told(struct dlcp_engine *engine, int code)
 	return code;
 }
 
-int dlcp_engine_add_peer(struct dlcp_engine *engine, uint16_t rank, const char *address, uint16_t port)
+int dlcp_engine_source_ports(const struct dlcp_engine *engine, uint16_t *ports)
 {
-	struct sockaddr_in peer;
+	uint32_t count = engine->datagrams.count - 1;
+
+	memcpy(ports, engine->datagrams.ports + 1, count * sizeof *ports);
+	return (int)count;
+}
+
+int dlcp_engine_add_peer(struct dlcp_engine *engine, uint16_t rank, const char *address, uint16_t port,
+			 const uint16_t *source_ports, uint32_t source_count)
+{
+	char why[DLCP_ERROR_BYTES / 2];
+	struct peer_address peer;
 	int code;
 
 	pthread_mutex_lock(&engine->lock);
-	if (datagrams_peer_address(address, port, &peer)) {
+	if (datagrams_peer_address(address, port, source_ports, source_count, &peer, why, sizeof why)) {
 		code = told(engine, dlcp_protocol_add_peer(engine->protocol, rank, now_ns()));
 		if (code == DLCP_OK)
 			engine->datagrams.peers[rank] = peer;
 	} else {
-		snprintf(engine->error, sizeof engine->error, "rank %u: \"%s\" is not an IPv4 address", rank, address);
+		snprintf(engine->error, sizeof engine->error, "rank %u: %s", rank, why);
 		code = DLCP_ERROR_ARGUMENT;
 	}
 	pthread_mutex_unlock(&engine->lock);

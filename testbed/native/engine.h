@@ -9,6 +9,8 @@
 #include "protocol.h"
 
 /* cffi: begin */
+enum { DLCP_SOURCE_PORTS_MOST = 16 };
+
 struct dlcp_engine_config {
 	struct dlcp_config protocol;
 	char address[16];         /* IPv4 to bind, dotted */
@@ -16,15 +18,19 @@ struct dlcp_engine_config {
 	uint32_t receive_bytes;   /* wanted receive buffer; 0 = 8 MB */
 	uint64_t linger_ns;       /* close answers peers until they are quiet for so long; 0 = 100 ms */
 	uint8_t segmentation_off; /* 1: never use UDP_SEGMENT */
+	uint32_t source_ports;    /* bursts of data leave from so many ports in turn; 0 = 1 */
 };
 
 struct dlcp_engine_statistics {
 	struct dlcp_statistics protocol;
 	uint64_t socket_overflow;      /* datagrams that found this socket's buffer full */
 	uint64_t receive_buffer_bytes; /* effective, as the kernel counts it */
+	uint64_t send_buffer_bytes;    /* the same, of one socket */
+	uint64_t merged_packets;       /* that the kernel handed over several at a time (UDP_GRO) */
 	uint64_t bursts, segmented_bursts;
 	int32_t segmentation_errno;    /* why UDP_SEGMENT is not used; 0 = it is */
 	uint64_t blocked, no_buffer, send_errors;
+	uint64_t too_large;            /* packets that the path's MTU does not let pass (EMSGSIZE); among send_errors' */
 	uint64_t abandoned;            /* packets that the socket did not take in time, or before their message ended */
 	int32_t last_send_errno;
 	uint64_t strange_address, truncated, receive_errors;
@@ -38,7 +44,13 @@ struct dlcp_engine;
 
 struct dlcp_engine *dlcp_engine_new(const struct dlcp_engine_config *config, char *error, size_t error_bytes);
 int dlcp_engine_port(const struct dlcp_engine *engine);
-int dlcp_engine_add_peer(struct dlcp_engine *engine, uint16_t rank, const char *address, uint16_t port);
+
+/* The ports that bursts of data leave from besides dlcp_engine_port's; writes up to DLCP_SOURCE_PORTS_MOST, returns how many. */
+int dlcp_engine_source_ports(const struct dlcp_engine *engine, uint16_t *ports);
+
+/* source_ports: those of the peer, of its dlcp_engine_source_ports. What comes from elsewhere is a stranger's. */
+int dlcp_engine_add_peer(struct dlcp_engine *engine, uint16_t rank, const char *address, uint16_t port,
+			 const uint16_t *source_ports, uint32_t source_count);
 int dlcp_engine_declare(struct dlcp_engine *engine, uint16_t tensor, const struct dlcp_tensor *shape);
 int dlcp_engine_receive(struct dlcp_engine *engine, uint16_t peer, const struct dlcp_key *key,
 			const struct dlcp_destination *to);

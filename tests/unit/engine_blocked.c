@@ -129,8 +129,8 @@ int main(void)
 	struct dlcp_engine *a = engine(0), *b = engine(1);
 	int wrong;
 
-	if (dlcp_engine_add_peer(a, 1, "127.0.0.1", (uint16_t)dlcp_engine_port(b)) ||
-	    dlcp_engine_add_peer(b, 0, "127.0.0.1", (uint16_t)dlcp_engine_port(a)))
+	if (dlcp_engine_add_peer(a, 1, "127.0.0.1", (uint16_t)dlcp_engine_port(b), NULL, 0) ||
+	    dlcp_engine_add_peer(b, 0, "127.0.0.1", (uint16_t)dlcp_engine_port(a), NULL, 0))
 		return broken("peers");
 	wrong = stopped_until_abandoned(a, b);
 	dlcp_engine_close(b);

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -300,3 +302,91 @@ def test_a_burst_is_paced_and_a_sink_counts_it() -> None:
     assert packets == 101
     assert (counted.packets, counted.bytes, counted.overflow) == (101, 147_300, 0)
     assert took_s > 0.9 * (147_300 + 100 * 42) * 8 / 1e7
+
+
+def test_data_come_merged_on_loopback_and_arrive_bit_by_bit(pair: tuple[DlcpEndpoint, DlcpEndpoint]) -> None:
+    sent, got, _, _ = move(*pair)
+    assert sent.tobytes() == got.tobytes()
+    assert pair[1].statistics()["merged_packets"] > 0
+
+
+PORTS = 4
+
+
+def test_with_several_source_ports_everything_arrives_and_nothing_is_taken_for_lost() -> None:
+    with endpoint(0, source_ports=PORTS) as a, endpoint(1, source_ports=PORTS) as b:
+        for one, other in ((a, b), (b, a)):
+            one.add_peer(other.rank, LOOPBACK, other.port, other.source_ports)
+            one.declare(0, ELEMENTS, queue=3)
+        assert len({a.port, *a.source_ports}) == PORTS
+        for iteration in range(20):
+            sent, got, _, _ = move(a, b, iteration)
+            assert sent.tobytes() == got.tobytes()
+        assert b.statistics()["strange_address"] == 0
+        assert a.statistics()["packets_resent"] <= 0.02 * a.statistics()["data_packets_sent"]
+
+
+def test_bursts_leave_from_all_source_ports_in_turn() -> None:
+    """Seen by a relay between the two; each knows the other by the relay's port."""
+    came: Counter[int] = Counter()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as relay, endpoint(0, source_ports=PORTS) as a:
+        relay.bind((LOOPBACK, 0))
+        relay.settimeout(0.05)
+        with endpoint(1) as b:
+            ended = threading.Event()
+
+            def carry() -> None:
+                while not ended.is_set():
+                    try:
+                        data, (_, port) = relay.recvfrom(2048)
+                    except TimeoutError:
+                        continue
+                    came[port] += len(data) if data[0] & 15 == lib.DLCP_DATA else 0
+                    relay.sendto(data, (LOOPBACK, a.port if port == b.port else b.port))
+
+            carrier = threading.Thread(target=carry)
+            carrier.start()
+            for one, other in ((a, b), (b, a)):
+                one.add_peer(other.rank, LOOPBACK, relay.getsockname()[1])
+                one.declare(0, ELEMENTS, queue=3)
+            for iteration in range(10):
+                move(a, b, iteration)
+            ended.set()
+            carrier.join()
+    carried = [octets for octets in came.values() if octets]
+    assert len(carried) == PORTS
+    assert min(carried) >= 0.7 * max(carried)
+
+
+def test_what_comes_from_a_source_port_that_was_not_told_is_a_stranger_s() -> None:
+    with endpoint(0, source_ports=2) as a, endpoint(1) as b:
+        introduce(a, b)
+        sent, got, _, _ = move(a, b)
+        assert sent.tobytes() == got.tobytes(), "what leaves from the first port is enough: the rest is sent again"
+        assert b.statistics()["strange_address"] > 0
+
+
+def test_too_many_source_ports_are_refused() -> None:
+    with pytest.raises(TransportError, match="17 source ports: 16 at most"):
+        endpoint(0, source_ports=17)
+
+
+def test_a_receive_buffer_that_overflows_is_counted_apart_and_all_arrives() -> None:
+    """Three senders into room for one datagram."""
+    with endpoint(0, receive_bytes=1) as a, endpoint(1) as b, endpoint(2) as c, endpoint(3) as d:
+        introduce(a, b, c, d)
+        key = MessageKey(0, 0, Leg.PUSH)
+        got = {sender.rank: np.empty(ELEMENTS, np.float32) for sender in (b, c, d)}
+        for rank, buffer in got.items():
+            a.receive(rank, key, buffer)
+        for sender in (b, c, d):
+            sender.send(0, key, values(sender.rank))
+        ended: list[Completion] = []
+        deadline = time.monotonic() + 20
+        while len(ended) < 3 and time.monotonic() < deadline:
+            ended += a.wait(1)
+        assert len(ended) == 3, a.pending()
+        for rank, buffer in got.items():
+            assert buffer.tobytes() == values(rank).tobytes()
+        assert a.statistics()["socket_overflow"] > 0
+        assert max(sender.statistics()["overflow_reported"] for sender in (b, c, d)) > 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -52,6 +52,8 @@ class DlcpEndpoint:
     dropped. link_rate_bps: of this host's link, the pace of everything it sends.
     silence_s: a peer that owes something and says nothing for so long is gone (it is asked before).
     first_contact_s: the same for a peer that was never heard. timer_floor_s: least time before a probe is repeated.
+    source_ports: bursts of data leave from so many UDP ports in turn (1 to 16), for networks that choose a path by
+    ports; peers must be told the others (`source_ports`, add_peer). receive_bytes: wanted receive buffer.
     Raises TransportError when the socket cannot be had.
     """
 
@@ -69,6 +71,8 @@ class DlcpEndpoint:
         first_contact_s: float = 60.0,
         timer_floor_s: float = 0.004,
         segmentation: bool = True,
+        source_ports: int = 1,
+        receive_bytes: int = 8 << 20,
     ) -> None:
         self.rank = rank
         self._shapes: dict[int, tuple[int, Dtype]] = {}
@@ -78,6 +82,8 @@ class DlcpEndpoint:
         config.address = address.encode()
         config.port = port
         config.segmentation_off = not segmentation
+        config.source_ports = source_ports
+        config.receive_bytes = receive_bytes
         config.protocol.cookie = job_cookie
         config.protocol.rank = rank
         config.protocol.selective_drop = _SELECTIVE_DROP[settings.selective_drop]
@@ -99,9 +105,18 @@ class DlcpEndpoint:
         """The UDP port that is bound."""
         return int(lib.dlcp_engine_port(self._open()))
 
-    def add_peer(self, rank: int, address: str, port: int) -> None:
-        """Learn where a rank is. TransportError when the address is none, or the rank is known."""
-        self._check(lib.dlcp_engine_add_peer(self._open(), rank, address.encode(), port))
+    @property
+    def source_ports(self) -> tuple[int, ...]:
+        """The UDP ports that data leave from besides `port`; for every peer's add_peer."""
+        ports = ffi.new("uint16_t[]", lib.DLCP_SOURCE_PORTS_MOST)
+        return tuple(ports[0 : lib.dlcp_engine_source_ports(self._open(), ports)])
+
+    def add_peer(self, rank: int, address: str, port: int, source_ports: Sequence[int] = ()) -> None:
+        """Learn where a rank is: its address, `port` and `source_ports`. TransportError when the address is none, the
+        rank is known, or the path to it carries only packets of less than 1500 bytes."""
+        ports = ffi.new("uint16_t[]", list(source_ports))
+        code = lib.dlcp_engine_add_peer(self._open(), rank, address.encode(), port, ports, len(ports))
+        self._check(code)
 
     def declare(
         self,
