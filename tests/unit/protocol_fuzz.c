@@ -12,10 +12,17 @@
 #include "codepoint.h"
 #include "protocol.h"
 
-enum { RANKS = 3, TENSORS = 4, FLYING = 4096, LONGEST = 2048 };
+enum { RANKS = 3, TENSORS = 5, FLYING = 4096, LONGEST = 2048, MOST_PACKETS = 71, STASH_BYTES = 50000 };
 #define MILLISECOND UINT64_C(1000000)
 
-static const uint32_t sizes[TENSORS] = { 1, 361, 20 * 360, 70 * 360 + 5 };
+/* float32 but for the last two; the 16-bit ones are only ever looked at as bits */
+static const struct {
+	uint32_t elements;
+	uint8_t dtype;
+} shapes[TENSORS] = {
+	{ 1, DLCP_FLOAT32 },	    { 361, DLCP_FLOAT32 },	   { 20 * 360, DLCP_FLOAT32 },
+	{ 70 * 720 + 5, DLCP_FLOAT16 }, { 30 * 720, DLCP_BFLOAT16 },
+};
 
 struct flying {
 	uint64_t at_ns;
@@ -32,7 +39,11 @@ struct round {
 	bool forged;
 	uint32_t starved;  /* queues below this one pass only now and then */
 	uint64_t period_ns;
-	float *sent[RANKS][TENSORS], *got[RANKS][RANKS][TENSORS];
+	uint8_t placement;
+	uint64_t late_ns; /* when rank 0 expects its messages; the others do so at once */
+	bool expected;
+	uint8_t *sent[RANKS][TENSORS], *got[RANKS][RANKS][TENSORS];
+	uint16_t counts[RANKS][RANKS][TENSORS][MOST_PACKETS];
 };
 
 static uint64_t state;
@@ -101,27 +112,77 @@ static void drain(struct round *round, uint16_t rank)
 		;
 }
 
+static size_t bytes_of(int tensor)
+{
+	return (size_t)shapes[tensor].elements * dlcp_element_bytes(shapes[tensor].dtype);
+}
+
+static struct dlcp_bound bound_of(int tensor)
+{
+	static const struct dlcp_bound bounds[TENSORS] = {
+		{ 0, DLCP_PPM }, { 200000, DLCP_PPM }, { DLCP_PPM, 100000 }, { 200000, 500000 }, { 500000, 100000 },
+	};
+
+	return bounds[tensor];
+}
+
+/* Values of uneven magnitude, none of them zero, and now and then one that is not finite. */
+static uint8_t *fill(uint16_t rank, uint16_t tensor)
+{
+	uint8_t *bytes = malloc(bytes_of(tensor));
+
+	for (uint32_t i = 0; i < shapes[tensor].elements; i++) {
+		float value = (float)(1 + rank + 10 * (i % 1000)) * (1 + i / 360 * 7 % 5);
+		uint16_t half = (uint16_t)(0x3800 + rank + (i / 720 * 7 % 5 << 8) + i % 255 + 1);
+
+		if (shapes[tensor].dtype == DLCP_FLOAT32)
+			memcpy(bytes + 4 * i, &value, 4);
+		else
+			memcpy(bytes + 2 * i, &half, 2);
+	}
+	if (shapes[tensor].dtype != DLCP_FLOAT32 && dice(4) == 0)
+		memcpy(bytes + 2 * dice(shapes[tensor].elements), "\xff\x7f", 2);
+	return bytes;
+}
+
+static void expect(struct round *round, uint16_t to)
+{
+	for (uint16_t from = 0; from < RANKS; from++)
+		for (uint16_t tensor = 0; tensor < TENSORS && from != to; tensor++) {
+			struct dlcp_key key = { .iteration = 3, .tensor = tensor };
+			struct dlcp_bound bound = bound_of(tensor);
+			struct dlcp_destination destination = {
+				.buffer = round->got[to][from][tensor], .elements = shapes[tensor].elements,
+				.placement = round->placement, .bound = &bound,
+				.contributors = round->counts[to][from][tensor],
+			};
+
+			dlcp_protocol_receive(round->ranks[to], from, &key, &destination, round->now_ns);
+		}
+}
+
 static void begin(struct round *round)
 {
 	uint32_t apart = 1 + dice(6);
 
 	round->starved = dice(2) ? dice(7) : 0;
 	round->period_ns = (1 + dice(60)) * MILLISECOND;
+	round->placement = (uint8_t)dice(3);
+	round->late_ns = dice(2) ? dice(80) * MILLISECOND : 0;
 	for (uint16_t rank = 0; rank < RANKS; rank++) {
 		struct dlcp_config config = { .cookie = 1, .rank = rank, .link_bps = 1e8, .selective_drop = (uint8_t)dice(3),
-					      .eager_stop = (uint8_t)dice(2) };
+					      .eager_stop = (uint8_t)dice(2), .magnitude_metric = (uint8_t)dice(3),
+					      .stash_bytes = STASH_BYTES };
 		char error[DLCP_ERROR_BYTES];
 
 		strcpy(config.congestion_control, dice(4) ? "timely" : "fixed");
 		round->ranks[rank] = dlcp_protocol_new(&config, error, sizeof error);
 		for (uint16_t tensor = 0; tensor < TENSORS; tensor++) {
-			struct dlcp_tensor shape = { .elements = sizes[tensor], .queue = (uint8_t)(tensor * apart % 7),
-						     .bound = { { tensor % 2 ? 200000 : 0, DLCP_PPM } }, .droppable = 1 };
+			struct dlcp_tensor shape = { .elements = shapes[tensor].elements, .dtype = shapes[tensor].dtype,
+						     .queue = (uint8_t)(tensor * apart % 7), .droppable = (uint8_t)dice(4) };
 
 			dlcp_protocol_declare(round->ranks[rank], tensor, &shape);
-			round->sent[rank][tensor] = malloc(sizes[tensor] * sizeof(float));
-			for (uint32_t i = 0; i < sizes[tensor]; i++)
-				round->sent[rank][tensor][i] = (float)(1 + rank + 10 * (i % 1000) + 100000 * tensor);
+			round->sent[rank][tensor] = fill(rank, tensor);
 		}
 		for (uint16_t peer = 0; peer < RANKS; peer++)
 			if (peer != rank)
@@ -131,31 +192,37 @@ static void begin(struct round *round)
 		for (uint16_t from = 0; from < RANKS; from++)
 			for (uint16_t tensor = 0; tensor < TENSORS && from != to; tensor++) {
 				struct dlcp_key key = { .iteration = 3, .tensor = tensor };
-				struct dlcp_source source = { .data = round->sent[from][tensor], .elements = sizes[tensor] };
-				struct dlcp_destination destination = { .elements = sizes[tensor] };
+				struct dlcp_bound bound = bound_of(tensor);
+				struct dlcp_source source = { .data = round->sent[from][tensor],
+							      .elements = shapes[tensor].elements, .bound = &bound };
 
-				destination.buffer = round->got[to][from][tensor] = malloc(sizes[tensor] * sizeof(float));
-				dlcp_protocol_receive(round->ranks[to], from, &key, &destination, 0);
+				round->got[to][from][tensor] = calloc(1, bytes_of(tensor));
 				dlcp_protocol_send(round->ranks[from], to, &key, &source, 0);
 			}
+	for (uint16_t to = 1; to < RANKS; to++)
+		expect(round, to);
 }
 
-/* Every float is what was sent, or zero within the bound. */
+/* Buffers began as zeros: so whatever the placement, every packet is what was sent, or a hole of zeros that nobody contributed
+ * to; and no more bytes are missing than may be. */
 static bool whole(const struct round *round)
 {
 	for (int to = 0; to < RANKS; to++)
 		for (int from = 0; from < RANKS; from++)
 			for (int tensor = 0; tensor < TENSORS && from != to; tensor++) {
-				uint32_t holes = 0;
+				const uint8_t *got = round->got[to][from][tensor], *sent = round->sent[from][tensor];
+				size_t total = bytes_of(tensor), missing = 0;
 
-				for (uint32_t i = 0; i < sizes[tensor]; i++) {
-					float got = round->got[to][from][tensor][i];
+				for (size_t at = 0; at < total; at += DLCP_PAYLOAD_BYTES) {
+					size_t size = total - at < DLCP_PAYLOAD_BYTES ? total - at : DLCP_PAYLOAD_BYTES;
+					uint16_t count = round->counts[to][from][tensor][at / DLCP_PAYLOAD_BYTES];
+					bool hole = got[at] == 0 && !memcmp(got + at, got + at + 1, size - 1);
 
-					if (got != 0 && got != round->sent[from][tensor][i])
+					if (hole ? count != 0 : count != 1 || memcmp(got + at, sent + at, size))
 						return false;
-					holes += got == 0;
+					missing += hole ? size : 0;
 				}
-				if (holes * 5 > (tensor % 2 ? sizes[tensor] : 0))
+				if (missing * DLCP_PPM > total * bound_of(tensor).bytes_ppm)
 					return false;
 			}
 	return true;
@@ -177,6 +244,10 @@ static void step(struct round *round)
 	uint32_t first = 0;
 	struct flying one;
 
+	if (!round->expected && round->now_ns >= round->late_ns) {
+		round->expected = true;
+		expect(round, 0);
+	}
 	for (uint16_t rank = 0; rank < RANKS; rank++) {
 		uint64_t at = dlcp_protocol_next_timer(round->ranks[rank], round->now_ns);
 
@@ -226,7 +297,8 @@ int main(int count, char **arguments)
 		memset(&round, 0, sizeof round);
 		round.forged = rounds % 2;
 		begin(&round);
-		for (long steps = 0; steps < 40000 && round.now_ns < 20000 * MILLISECOND && under_way(&round); steps++)
+		for (long steps = 0; steps < 60000 && round.now_ns < 20000 * MILLISECOND &&
+				     (under_way(&round) || !round.expected); steps++)
 			step(&round);
 		kept = round.forged || (!under_way(&round) && whole(&round));
 		if (!kept)

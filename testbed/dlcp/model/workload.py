@@ -107,6 +107,7 @@ class TransportSettings(Frozen):
     pull_loss_bound: Fraction = 0.0
     stop: Literal["lazy", "eager"] = "lazy"
     selective_drop: Literal["wred", "ect", "off"] = "wred"
+    magnitude_metric: Literal["mean", "l2", "max"] = "mean"
     priority_queues: int = Field(default=1, ge=1, le=7)
     layer_map: Literal["equal-bytes", "equal-count"] = "equal-bytes"
     protected_tail_share: Fraction = 0.2

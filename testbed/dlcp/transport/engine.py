@@ -23,23 +23,24 @@ from dlcp.transport.endpoint import (
     TransportError,
     Values,
 )
+from dlcp.transport.values import held_as, packets
 
 NS = 1_000_000_000
 WAIT_SLICE_S = 0.5
 """A wait returns to Python so often, so that a signal (Ctrl-C) is seen."""
 COMPLETIONS_AT_ONCE = 64
 _PPM = 1_000_000
-_DTYPES: dict[Dtype, tuple[int, np.dtype[Any]]] = {
-    "float32": (lib.DLCP_FLOAT32, np.dtype(np.float32)),
-    "float16": (lib.DLCP_FLOAT16, np.dtype(np.float16)),
-    "bfloat16": (lib.DLCP_BFLOAT16, np.dtype(np.uint16)),
+_DTYPES: dict[Dtype, int] = {
+    "float32": lib.DLCP_FLOAT32,
+    "float16": lib.DLCP_FLOAT16,
+    "bfloat16": lib.DLCP_BFLOAT16,
 }
-"""What the native core calls an element type, and how numpy holds it."""
 _PLACEMENTS = {
     Placement.ZERO: lib.DLCP_PLACE_ZERO,
     Placement.KEEP: lib.DLCP_PLACE_KEEP,
     Placement.ADD: lib.DLCP_PLACE_ADD,
 }
+_METRICS = {"mean": lib.DLCP_METRIC_MEAN, "l2": lib.DLCP_METRIC_L2, "max": lib.DLCP_METRIC_MAX}
 _SELECTIVE_DROP = {"off": lib.DLCP_DROP_OFF, "wred": lib.DLCP_DROP_WRED, "ect": lib.DLCP_DROP_ECT}
 
 
@@ -87,6 +88,7 @@ class DlcpEndpoint:
         config.protocol.cookie = job_cookie
         config.protocol.rank = rank
         config.protocol.selective_drop = _SELECTIVE_DROP[settings.selective_drop]
+        config.protocol.magnitude_metric = _METRICS[settings.magnitude_metric]
         config.protocol.eager_stop = settings.stop == "eager"
         config.protocol.link_bps = link_rate_bps
         config.protocol.congestion_control = settings.congestion_control.encode()
@@ -134,7 +136,7 @@ class DlcpEndpoint:
         shape = ffi.new("struct dlcp_tensor *")
         shape.elements = elements
         shape.bound = [_native_bound(push_bound), _native_bound(pull_bound)]
-        shape.dtype = _DTYPES[dtype][0]
+        shape.dtype = _DTYPES[dtype]
         shape.queue = queue
         shape.droppable = int(droppable)
         shape.must_arrive = must_arrive
@@ -252,7 +254,7 @@ class DlcpEndpoint:
 
     def _pointer(self, key: MessageKey, array: Values, *, writeable: bool = False) -> Any:
         dtype = self._shape(key)[1]
-        if array.dtype != _DTYPES[dtype][1] or array.ndim != 1 or not array.flags.c_contiguous:
+        if array.dtype != held_as(dtype) or array.ndim != 1 or not array.flags.c_contiguous:
             held = dtype if dtype != "bfloat16" else "bfloat16 (held as uint16)"
             what = f"{array.dtype} {array.shape}"
             raise ValueError(f"tensor {key.tensor}: a 1-D contiguous {held} array is needed, not {what}")
@@ -264,10 +266,10 @@ class DlcpEndpoint:
         if counts is None:
             return ffi.NULL
         elements, dtype = self._shape(key)
-        packets = -(-elements * _DTYPES[dtype][1].itemsize // lib.DLCP_PAYLOAD_BYTES)
-        if counts.dtype != np.uint16 or counts.shape != (packets,) or not counts.flags.c_contiguous:
+        wanted = packets(elements, dtype)
+        if counts.dtype != np.uint16 or counts.shape != (wanted,) or not counts.flags.c_contiguous:
             what = f"{counts.dtype} {counts.shape}"
-            raise ValueError(f"tensor {key.tensor} has {packets} packets: as many contiguous uint16, not {what}")
+            raise ValueError(f"tensor {key.tensor} has {wanted} packets: as many contiguous uint16, not {what}")
         if writeable and not counts.flags.writeable:
             raise ValueError(f"the contributors of tensor {key.tensor} are read-only")
         return ffi.cast("uint16_t *", counts.ctypes.data)
