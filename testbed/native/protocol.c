@@ -31,8 +31,6 @@ const char *dlcp_protocol_error(const struct dlcp_protocol *protocol)
 
 static void set_defaults(struct dlcp_config *config)
 {
-	if (!config->timer_floor_ns)
-		config->timer_floor_ns = 4 * MILLISECOND;
 	if (!config->ack_delay_ns)
 		config->ack_delay_ns = 500 * MICROSECOND;
 	if (!config->silence_ns)

@@ -49,16 +49,23 @@ struct record *dlcp_record(struct dlcp_protocol *protocol, struct peer *peer, ui
 	return record;
 }
 
-/* srtt + 4 rttvar, not less than the floor, doubled by each try. */
-static uint64_t timeout(const struct dlcp_protocol *protocol, uint64_t srtt_ns, uint64_t rttvar_ns, uint32_t tries)
+/* The least time to wait for an answer: twice what the receiver may hold an acknowledgement back, and four times what the
+ * two hosts were seen to take by holding back and waking up, which round-trip times leave out. */
+static uint64_t least_timeout(const struct dlcp_protocol *protocol, const struct peer *peer)
 {
-	uint64_t base = FIRST_TIMEOUT_NS, longest = LONGEST_TIMEOUT_NS;
+	if (protocol->config.timer_floor_ns)
+		return protocol->config.timer_floor_ns;
+	return dlcp_earlier(2 * protocol->config.ack_delay_ns + 4 * peer->host_ns, FIRST_TIMEOUT_NS);
+}
 
-	if (srtt_ns) {
-		base = srtt_ns + 4 * rttvar_ns;
-		if (base < protocol->config.timer_floor_ns)
-			base = protocol->config.timer_floor_ns;
-	}
+/* srtt + 4 rttvar, not less than the least, doubled by each try. */
+static uint64_t timeout(const struct dlcp_protocol *protocol, const struct peer *peer, uint64_t srtt_ns,
+			uint64_t rttvar_ns, uint32_t tries)
+{
+	uint64_t base = FIRST_TIMEOUT_NS, least = least_timeout(protocol, peer), longest = LONGEST_TIMEOUT_NS;
+
+	if (srtt_ns)
+		base = srtt_ns + 4 * rttvar_ns > least ? srtt_ns + 4 * rttvar_ns : least;
 	if (longest < base)
 		longest = base;
 	base <<= tries < BACKOFF_LIMIT ? tries : BACKOFF_LIMIT;
@@ -68,7 +75,7 @@ static uint64_t timeout(const struct dlcp_protocol *protocol, uint64_t srtt_ns, 
 /* How long to wait for an answer before asking again. */
 uint64_t dlcp_timeout(const struct dlcp_protocol *protocol, const struct peer *peer, uint32_t tries)
 {
-	return timeout(protocol, peer->srtt_ns, peer->rttvar_ns, tries);
+	return timeout(protocol, peer, peer->srtt_ns, peer->rttvar_ns, tries);
 }
 
 /* A queue's smoothed round-trip time; the peer's while its own packets have not come back. */
@@ -84,8 +91,9 @@ uint64_t dlcp_lane_timer(const struct dlcp_protocol *protocol, const struct peer
 
 	if (!lane->in_flight)
 		return NEVER;
-	return lane->progress_ns + (lane->srtt_ns ? timeout(protocol, lane->srtt_ns, lane->rttvar_ns, lane->probes) :
-						    dlcp_timeout(protocol, peer, lane->probes));
+	if (!lane->srtt_ns)
+		return lane->progress_ns + dlcp_timeout(protocol, peer, lane->probes);
+	return lane->progress_ns + timeout(protocol, peer, lane->srtt_ns, lane->rttvar_ns, lane->probes);
 }
 
 /* RFC 6298, with a quicker eye for the variation. */

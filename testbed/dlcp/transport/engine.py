@@ -52,9 +52,10 @@ class DlcpEndpoint:
     peers: rank → (IPv4 address, port). job_cookie: 32 bits, the same at every rank; packets with another one are
     dropped. link_rate_bps: of this host's link, the pace of everything it sends.
     silence_s: a peer that owes something and says nothing for so long is gone (it is asked before).
-    first_contact_s: the same for a peer that was never heard. timer_floor_s: least time before a probe is repeated.
-    source_ports: bursts of data leave from so many UDP ports in turn (1 to 16), for networks that choose a path by
-    ports; peers must be told the others (`source_ports`, add_peer). receive_bytes: wanted receive buffer.
+    first_contact_s: the same for a peer that was never heard. timer_floor_s: least time before a probe is repeated;
+    0: derived from what the two hosts are seen to take. source_ports: bursts of data leave from so many UDP ports in
+    turn (1 to 16), for networks that choose a path by ports; peers must be told the others (`source_ports`, add_peer).
+    receive_bytes: wanted receive buffer.
     Raises TransportError when the socket cannot be had.
     """
 
@@ -70,7 +71,7 @@ class DlcpEndpoint:
         link_rate_bps: float,
         silence_s: float = 10.0,
         first_contact_s: float = 60.0,
-        timer_floor_s: float = 0.004,
+        timer_floor_s: float = 0.0,
         segmentation: bool = True,
         source_ports: int = 1,
         receive_bytes: int = 8 << 20,
