@@ -183,6 +183,7 @@ def _messages(
         "start_s": start, "end_s": start + duration, "delivered_bytes": size - lost.astype(int),
         "lost_bytes": lost.astype(int), "resent_bytes": generator.binomial(size, behaviour.resent),
         "probes": generator.integers(0, 2, len(size)), "loss_bound": np.where(droppable, 0.1, 0.0),
+        "lost_energy_share": lost / size * 0.4, "energy_bound": np.ones(len(size)),
     }, exposed  # fmt: skip
 
 

@@ -107,6 +107,30 @@ def test_ring_job__leaves_identical_parameters_and_a_row_for_every_hop(
     assert all(size == 2 * sizes[tensor] for (_, tensor, _), size in carried.items()), "N - 1 hops of every byte a leg"
 
 
+@pytest.mark.parametrize("every", [1, 3])
+def test_drift__workers_are_identical_after_every_full_sync(zygote: Zygote, every: int, tmp_path: Path) -> None:
+    """An eager stop loses about what it may lose, on a clean network too: real holes in real pulls."""
+    settings = TransportSettings(kind="dlcp", pull_loss_bound=0.4, full_sync_every=every, stop="eager")
+    spec = SPEC.model_copy(update={"bucket_bytes": 60_000, "iterations": 8})
+    with agents(zygote, spec.hosts) as started:
+        job = session(started, spec, settings, tmp_path)
+        job.open()
+        job.start()
+        job.wait()
+        result = job.collect()
+        job.close()
+    assert broken_promises(result.iterations, result.messages) == ""
+    messages, iterations = result.messages, result.iterations
+    pulls = [i for i, leg in enumerate(messages["leg"]) if leg == "pull"]
+    lossy = {messages["iteration"][i] for i in pulls if messages["loss_bound"][i] > 0}
+    assert lossy == {i for i in range(7) if (i + 1) % every}
+    lost = {messages["iteration"][i] for i in pulls if messages["lost_bytes"][i]}
+    assert lost <= lossy
+    assert bool(lost) == (every > 1), "an eager stop leaves holes where it may"
+    held = set(zip(iterations["iteration"], iterations["parameters_crc32"], strict=True))
+    assert {sum(one == i for one, _ in held) for i in range(8) if i not in lossy} == {1}
+
+
 def check_iterations(columns: dict[str, list], start_s: float, end_s: float) -> None:
     """Iterations follow each other without a gap, hold at least their compute, and leave identical parameters."""
     for worker in SPEC.workers:

@@ -11,6 +11,7 @@ ITERATIONS: dict[str, list[Any]] = {"iteration": [0, 0, 1, 1], "parameters_crc32
 MESSAGES: dict[str, list[Any]] = {
     "iteration": [0, 0], "tensor": [3, 3], "leg": ["push", "pull"], "src": ["h1", "h2"], "dst": ["h2", "h1"],
     "bytes": [1000, 1000], "delivered_bytes": [900, 1000], "lost_bytes": [100, 0], "loss_bound": [0.1, 0.0],
+    "lost_energy_share": [0.05, 0.0], "energy_bound": [0.06, 1.0],
 }  # fmt: skip
 
 
@@ -18,11 +19,20 @@ def test_a_run_within_its_bounds_keeps_every_promise() -> None:
     assert broken_promises(ITERATIONS, MESSAGES) == ""
 
 
+def test_workers_may_differ_only_where_pulls_were_allowed_to_lose() -> None:
+    iterations, messages = copy.deepcopy(ITERATIONS), copy.deepcopy(MESSAGES)
+    iterations["parameters_crc32"][1] = 8
+    assert "different parameters after iteration 0" in broken_promises(iterations, messages)
+    messages["loss_bound"][1] = 0.01
+    assert broken_promises(iterations, messages) == ""
+
+
 @pytest.mark.parametrize(
     ("table", "column", "row", "value", "words"),
     [
         ("iterations", "parameters_crc32", 3, 8, "different parameters after iteration 1"),
         ("messages", "loss_bound", 0, 0.09, "tensor 3, push h1 → h2 lost 100 of 1000 B, its bound is 0.09"),
+        ("messages", "lost_energy_share", 0, 0.07, "push h1 → h2 lost 0.07 of its energy, its bound is 0.06"),
         ("messages", "delivered_bytes", 1, 999, "999 B delivered and 0 B lost of 1000 B do not add up"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from loopback import TCP, ranks, together
 
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.endpoint import Completion, Endpoint, Floats, MessageKey, TransportError
+from dlcp.transport.endpoint import Completion, Endpoint, Floats, MessageKey, Placement, TransportError
 from dlcp.transport.optimizer import Sgd
 from dlcp.transport.parameter_server import Server, Worker, declare, parameters_crc32
 from dlcp.transport.tagging import Tensor, plan_tensors
@@ -43,14 +45,18 @@ def reference(optimizer: Sgd, elements: int) -> list[Floats]:
     return found
 
 
-def train(endpoints: list[Endpoint], tensors: list[Tensor], optimizer: Sgd) -> tuple[list[list[Floats]], list[Server]]:
+def train(
+    endpoints: list[Endpoint], tensors: list[Tensor], optimizer: Sgd, count: int = SERVERS, **options: Any
+) -> tuple[list[list[Floats]], list[Server]]:
     """Each worker's parameters after each iteration, and the servers."""
     elements = tensors[-1].stop
-    worker_ranks, server_ranks = list(range(WORKERS)), list(range(WORKERS, WORKERS + SERVERS))
+    worker_ranks, server_ranks = list(range(WORKERS)), list(range(WORKERS, WORKERS + count))
     for endpoint in endpoints:
         declare(endpoint, tensors, LOSSLESS[0])
     servers = [
-        Server(endpoints[rank], tensors, index, worker_ranks, initial(elements), optimizer, stall_timeout_s=10)
+        Server(
+            endpoints[rank], tensors, index, worker_ranks, initial(elements), optimizer, stall_timeout_s=10, **options
+        )
         for index, rank in enumerate(server_ranks)
     ]
     for server in servers:
@@ -99,23 +105,29 @@ def test_training__servers_note_every_push_and_pull() -> None:
 class Holes:
     """An endpoint at a server that leaves a hole in one worker's gradients, as a lossy push leg does."""
 
-    def __init__(self, below: Endpoint, peer: int, hole: slice) -> None:
-        self._below, self._peer, self._hole = below, peer, hole
-        self._buffers: dict[MessageKey, Floats] = {}
+    def __init__(self, below: Endpoint, peer: int, hole: slice, iterations: tuple[int, ...] = (0,)) -> None:
+        self._below, self._peer, self._hole, self._iterations = below, peer, hole, iterations
+        self._buffers: dict[MessageKey, tuple[Floats, Floats, Any]] = {}
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._below, name)
 
-    def receive(self, peer: int, key: MessageKey, buffer: Floats) -> None:
-        if peer == self._peer:
-            self._buffers[key] = buffer
-        self._below.receive(peer, key, buffer)
+    def receive(
+        self, peer: int, key: MessageKey, buffer: Floats, *, placement: Placement, contributors: Any, bound: Any
+    ) -> None:
+        if peer == self._peer and key.iteration in self._iterations:
+            keeps = placement is Placement.KEEP
+            self._buffers[key] = buffer, buffer.copy() if keeps else np.zeros_like(buffer), contributors
+        self._below.receive(peer, key, buffer, placement=placement, contributors=contributors, bound=bound)
 
     def wait(self, timeout_s: float) -> list[Completion]:
         found = self._below.wait(timeout_s)
         for completion in found:
-            if completion.received and completion.peer == self._peer:
-                self._buffers[completion.key][self._hole] = 0.0
+            if completion.received and completion.peer == self._peer and completion.key in self._buffers:
+                buffer, held, contributors = self._buffers[completion.key]
+                buffer[self._hole] = held[self._hole]
+                if contributors is not None:
+                    contributors[self._hole.start // 360 : self._hole.stop // 360] = 0
         return found
 
 
@@ -136,6 +148,24 @@ def test_holes__count_as_zero_and_divide_by_all_workers() -> None:
     np.testing.assert_allclose(moved[outside], expected_outside[outside], atol=1e-5)
     for worker in found[1:]:
         np.testing.assert_array_equal(worker[0], found[0][0])
+
+
+@pytest.mark.parametrize("holes", ["rescale", "last"])
+def test_holes__rescaled_by_those_that_arrived_or_filled_with_the_last(holes: Literal["rescale", "last"]) -> None:
+    """Worker 1 loses the first packet of a tensor's gradient in the second iteration; all replicas agree on it."""
+    settings, hole, rate = LOSSLESS[0], slice(0, 360), 1.0
+    tensors = plan_tensors([("only", 1_000)], 4_000, 1, settings)
+    with ranks(settings, WORKERS, 1) as endpoints:
+        endpoints[WORKERS] = Holes(endpoints[WORKERS], 1, hole, (1,))  # type: ignore[assignment, call-overload]
+        found, _ = train(endpoints, tensors, Sgd(rate, 0.0, 2, decays=False), count=1, holes=holes)
+    moved = found[0][0] - found[0][1]
+    lost_is = gradient(1, 0, 1_000) if holes == "last" else (gradient(0, 1, 1_000) + gradient(2, 1, 1_000)) / 2
+    inside = (gradient(0, 1, 1_000) + lost_is + gradient(2, 1, 1_000)) / 3
+    outside = sum(gradient(worker, 1, 1_000) for worker in range(3)) / np.float32(3)
+    np.testing.assert_allclose(moved[hole], inside[hole], atol=1e-5)
+    np.testing.assert_allclose(moved[360:], outside[360:], atol=1e-5)
+    for worker in found[1:]:
+        np.testing.assert_array_equal(worker[1], found[0][1])
 
 
 def test_server__that_waits_in_vain_says_for_what() -> None:

@@ -54,7 +54,7 @@ def test_load__a_suspect_run_is_there_but_not_trusted(experiment: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "why"), [
-    (2, "written in format 2; this dlcp reads up to 1"),
+    (3, "written in format 3; this dlcp reads up to 2"),
     (0, "result.json names no format_version"),
     (None, "result.json names no format_version"),
 ])  # fmt: skip

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
@@ -16,6 +17,7 @@ from synthetic_results import write_run
 
 from dlcp.model.metrics import METRICS
 from dlcp.model.result import TABLES, RunResult
+from dlcp.model.tables import check_table
 from dlcp.report.checks import losses, problems, replicas
 from dlcp.report.load import load
 from dlcp.report.metrics import run_metrics, samples, time_to
@@ -65,9 +67,34 @@ def test_run_metrics__messages_by_leg(tmp_path: Path) -> None:
 
 
 def test_run_metrics__losses_are_of_pushed_bytes_and_count_warm_up(tmp_path: Path) -> None:
-    found = [message(lost=50, warmup=True, bytes=2000), message(lost=100), message("pull", bound=0.0)]
+    found = [
+        message(lost=50, warmup=True, bytes=2000, lost_energy_share=0.01),
+        message(lost=100, lost_energy_share=0.07),
+        message("pull", bound=0.0),
+    ]
     write_run(tmp_path / "a", result(), {"messages": rows("messages", *found)})
-    assert run_metrics(load(tmp_path)).iloc[0]["lost_share"] == pytest.approx(150 / 3000)
+    row = run_metrics(load(tmp_path)).iloc[0]
+    assert row["lost_share"] == pytest.approx(150 / 3000)
+    assert row["lost_energy_share"] == pytest.approx((2000 * 0.01 + 1000 * 0.07) / 3000)
+
+
+def test_run_metrics__a_result_of_format_1_does_not_know_its_lost_energy(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", result(), {"messages": rows("messages", message(lost=100))})
+    file = tmp_path / "a" / "messages.parquet"
+    pq.write_table(pq.read_table(file).drop_columns(["lost_energy_share", "energy_bound"]), file)
+    row = run_metrics(load(tmp_path)).iloc[0]
+    assert row["lost_share"] == pytest.approx(0.1)
+    assert np.isnan(row["lost_energy_share"])
+    assert check_table(tmp_path / "a", "messages") == ""
+
+
+def test_replicas__of_iterations_whose_pulls_may_lose_are_not_compared(tmp_path: Path) -> None:
+    iterations = [{"iteration": i, "worker": f"h{w}", "parameters_crc32": 10 * i + w} for i in (1, 2) for w in (1, 2)]
+    pulls = [message("pull", bound=0.01, iteration=1), message("pull", bound=0.0, iteration=2)]
+    write_run(tmp_path / "a", result(), {"iterations": rows("iterations", *iterations),
+                                         "messages": rows("messages", *pulls)})  # fmt: skip
+    row = replicas(load(tmp_path)).iloc[0]
+    assert (row["iterations"], row["differing"]) == (1, 1)
 
 
 def test_run_metrics__drops_and_marks_are_of_offered_and_enqueued_packets(tmp_path: Path) -> None:

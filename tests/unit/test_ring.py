@@ -172,6 +172,20 @@ def test_holes__are_decided_once_by_the_owner(holes: Holes, kept: float) -> None
         np.testing.assert_array_equal(arrays[rank][0], expected)
 
 
+def test_loss__of_an_eager_stop_leaves_all_ranks_with_the_same_bits() -> None:
+    """Real holes: each hop stops as soon as its bound is met. What is lost is told, and within the bound."""
+    size, elements, share = 4, 400 * 360, 0.6
+    arrays = [[whole_numbers(rank, elements)] for rank in range(size)]
+    with ring(TransportSettings(kind="dlcp", stop="eager"), size) as endpoints:
+        found = reduce_all(endpoints, arrays, holes="rescale", average=True, bound=Bound(share))
+    lost = [one[0].lost_bytes for one in found]
+    assert sum(lost) > 0
+    assert all(each <= share / 2 / size * elements * 4 for each in lost)
+    assert all(0 <= one[0].lost_energy_share < share for one in found)
+    for rank in range(1, size):
+        np.testing.assert_array_equal(arrays[rank][0], arrays[0][0])
+
+
 def test_mistakes__are_refused() -> None:
     with ring(TCP, 2) as endpoints:
         reducer = RingAllReduce(endpoints[0], 0, 2)

@@ -7,11 +7,23 @@ from pydantic import ValidationError
 
 from dlcp import schemes
 from dlcp.model.experiment import Scaling
+from dlcp.model.workload import Job, Profile
+from dlcp.schemes.base import Scheme, UnfitError
 from dlcp.transport.tagging import data_queues
 
 LAB = Scaling(lab_rate="10 Gbit/s", byte_scale=100)
 DILATED = Scaling(lab_rate="10 Gbit/s", byte_scale=10, time_dilation=10)
 BUFFER_BYTES = 40_000
+JOB = Job(workload="model", workers=("h1", "h2"), servers=("h3",), iterations=10)
+RING = Job(workload="model", workers=("h1", "h2"), pattern="ring", iterations=10)
+MODEL = Profile(
+    kind="profile", name="model", source="made up", source_quality="derived", device="none", batch=1, parameters=1,
+    layers=({"name": "only", "parameters": 1, "forward": 0.0, "backward": 0.0},),
+)  # fmt: skip
+
+
+def dlcp(**knobs: object) -> Scheme:
+    return schemes.scheme_class("dlcp").model_validate(knobs)
 
 
 def test_names__are_the_files() -> None:
@@ -82,6 +94,63 @@ def test_dlcp__knobs_reach_the_agents() -> None:
     assert settings.loss_bound == pytest.approx(0.024)
     assert settings.pull_loss_bound == 0.0
     assert (settings.stop, settings.priority_queues, settings.layer_map) == ("eager", 3, "equal-count")
+
+
+def test_dlcp__presets_become_the_workloads_numbers() -> None:
+    strict = MODEL.model_copy(update={"strict_loss_bound": 0.024})
+    assert dlcp(loss_bound="quality").for_job(JOB, MODEL).transport(LAB).loss_bound == pytest.approx(0.1)
+    assert dlcp(loss_bound="strict").for_job(JOB, strict).transport(LAB).loss_bound == pytest.approx(0.024)
+    scheduled = dlcp(loss_bound_schedule=[["0 %", 0], ["20 %", "strict"]]).for_job(JOB, strict).transport(LAB)
+    assert scheduled.loss_bound_schedule == ((0.0, 0.0), (0.2, 0.024))
+    with pytest.raises(UnfitError, match="loss_bound: strict, but workload model has no strict_loss_bound"):
+        dlcp(loss_bound="strict").for_job(JOB, MODEL)
+    with pytest.raises(ValueError, match="needs a workload"):
+        dlcp(loss_bound="strict").transport(LAB)
+
+
+@pytest.mark.parametrize("knobs", [{"holes": "last"}, {"pull_loss_bound": "1 %"}])
+def test_dlcp__what_a_ring_cannot_do_is_refused(knobs: dict[str, str]) -> None:
+    dlcp(**knobs).for_job(JOB, MODEL)
+    with pytest.raises(UnfitError, match=next(iter(knobs))):
+        dlcp(**knobs).for_job(RING, MODEL)
+
+
+@pytest.mark.parametrize("selective_drop", ["wred", "off"])
+def test_dlcp__dctcp_needs_marks_and_drops_only_the_droppable(selective_drop: str) -> None:
+    """Under dctcp every packet is ECN-capable: a profile that marks drops none of them."""
+    intent = dlcp(congestion_control="dctcp", selective_drop=selective_drop, mark_from="20 %").intent(BUFFER_BYTES)
+    reliable, protected, droppable = intent.queue(5).profiles
+    for profile in (reliable, protected):
+        assert profile is not None
+        assert profile.mark
+        assert profile.minimum_bytes == profile.maximum_bytes == 8_000
+    assert droppable is not None
+    assert droppable.mark == (selective_drop == "off")
+
+
+def test_dlcp__timelys_thresholds_are_stretched_with_time() -> None:
+    settings = dlcp(t_low_s="1 ms", t_high_s="3 ms").transport(DILATED)
+    assert (settings.t_low_s, settings.t_high_s) == (pytest.approx(0.01), pytest.approx(0.03))
+    assert dlcp().transport(DILATED).t_low_s == 0, "0 leaves them to what is measured"
+
+
+@pytest.mark.parametrize(
+    ("knobs", "why"),
+    [
+        ({"t_low_s": "1 ms"}, "given together"),
+        ({"t_low_s": "3 ms", "t_high_s": "1 ms"}, "must lie between 0 and t_high_s"),
+        ({"loss_bound_schedule": [["20 %", 0], ["20 %", 0.1]]}, "must grow from pair to pair"),
+        ({"loss_bound": "most"}, "or strict, or quality"),
+        ({"priority_queues": 8}, "less than or equal to 7"),
+    ],
+)
+def test_dlcp__knobs_that_make_no_sense_are_refused(knobs: dict[str, object], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        dlcp(**knobs)
+
+
+def test_dlcp__seven_queues_leave_only_the_control_queue() -> None:
+    assert sorted(dlcp(priority_queues=7).intent(BUFFER_BYTES).queues) == list(range(8))
 
 
 def test_dlcp__thresholds_out_of_order_are_refused() -> None:

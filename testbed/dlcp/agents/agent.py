@@ -78,7 +78,7 @@ class Agent:
         assert self._endpoint is not None, "open comes before prepare"
         spec = self._spec = JobSpec.model_validate(job)
         tensors = spec.tensors(self._settings)
-        is_worker = self._rank < len(spec.workers)
+        is_worker, bounds = self._rank < len(spec.workers), spec.bounds(self._settings)
         options = JobOptions(spec.seed, self._rank if is_worker else 0, len(spec.workers), spec.batch)
         if spec.kind == "training":
             self._training = load_script(spec.script).job(options)
@@ -87,17 +87,21 @@ class Agent:
             parameters = profile.initial_parameters(spec)
         if spec.pattern == "ring":
             self._role = ring_worker = RingWorker(
-                self._endpoint, tensors, self._rank, len(spec.workers), parameters, optimizer(spec), self._settings
-            )
+                self._endpoint, tensors, self._rank, len(spec.workers), parameters, optimizer(spec), self._settings,
+                bounds=bounds,
+            )  # fmt: skip
             self._runner = self._worker_runner(spec, ring_worker)
         elif is_worker:
             declare(self._endpoint, tensors, self._settings)
-            self._role = worker = Worker(self._endpoint, tensors, spec.server_ranks, parameters)
+            self._role = worker = Worker(self._endpoint, tensors, spec.server_ranks, parameters, bounds=bounds)
             self._runner = self._worker_runner(spec, worker)
         else:
             declare(self._endpoint, tensors, self._settings)
             index = self._rank - len(spec.workers)
-            self._role = server = Server(self._endpoint, tensors, index, spec.worker_ranks, parameters, optimizer(spec))
+            self._role = server = Server(
+                self._endpoint, tensors, index, spec.worker_ranks, parameters, optimizer(spec),
+                bounds=bounds, holes=self._settings.holes,
+            )  # fmt: skip
             server.expect_first()
             self._runner = lambda at: _serve_all(server)
         return {"tensors": digest(tensors), "parameters_crc32": parameters_crc32(parameters)}

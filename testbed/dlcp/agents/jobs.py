@@ -12,6 +12,7 @@ from dlcp.agents.scripts import load_script
 from dlcp.model.base import Frozen
 from dlcp.model.experiment import Scaling
 from dlcp.model.workload import Job, Profile, Training, TransportSettings, Workload
+from dlcp.transport.bounds import Bounds
 from dlcp.transport.ring import connects_to, neighbours
 from dlcp.transport.tagging import Tensor, plan_tensors
 
@@ -94,6 +95,10 @@ class JobSpec(Frozen):
         if self.pattern == "ring":
             return connects_to(rank, len(self.workers))
         return tuple(self.server_ranks) if rank < len(self.workers) else ()
+
+    def bounds(self, settings: TransportSettings) -> Bounds:
+        """What its messages may lose, by iteration."""
+        return Bounds(settings, self.iterations)
 
     def snapshots_of(self, worker: int) -> set[int]:
         """Iterations after which a worker keeps the parameters for evaluation: evenly spread over the job, the last

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dlcp.agents.jobs import JobSpec
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.endpoint import Bound, Completion, Leg
+from dlcp.transport.endpoint import RELIABLE, Bound, Completion, Leg
 from dlcp.transport.parameter_server import Iteration
 from dlcp.transport.ring import hop_bound
 from dlcp.transport.ring_worker import chunks_must_arrive
@@ -21,7 +21,7 @@ from dlcp.transport.tagging import Tensor, packets
 Columns = dict[str, list[Any]]
 _COMPLETION_FIELDS = (
     "peer", "iteration", "tensor", "leg", "received", "bytes", "delivered_bytes", "lost_bytes", "resent_bytes",
-    "probes", "start_s", "end_s", "step",
+    "probes", "start_s", "end_s", "step", "lost_energy_share",
 )  # fmt: skip
 _ROW_FIELDS = ("number", "start_s", "end_s", "compute_s", "parameters_crc32")
 
@@ -39,7 +39,8 @@ def write_record(path: Path, rank: int, rows: list[Iteration], completions: list
     """Store one rank's measurements. Doubles hold every integer here exactly: all are below 2^53."""
     found = [
         (c.peer, c.key.iteration, c.key.tensor, c.key.leg, c.received, c.bytes, c.delivered_bytes, c.lost_bytes,
-         c.resent_bytes, c.probes, c.start_s, c.end_s, c.key.step)
+         c.resent_bytes, c.probes, c.start_s, c.end_s, c.key.step,
+         c.lost_energy_share)
         for c in completions
     ]  # fmt: skip
     with path.open("wb") as file:
@@ -91,16 +92,18 @@ def message_columns(
     if len(sent) != expected:
         raise ValueError(f"{len(sent)} messages were noted, {expected} belong to the job")
     names = ("job", "iteration", "warmup", "tensor", "layer", "leg", "src", "dst", "bytes", "start_s", "end_s",
-             "delivered_bytes", "lost_bytes", "resent_bytes", "probes", "loss_bound")  # fmt: skip
+             "delivered_bytes", "lost_bytes", "resent_bytes", "probes", "loss_bound", "lost_energy_share",
+             "energy_bound")  # fmt: skip
     columns: Columns = {name: [] for name in names}
     for key in sorted(sent):
         iteration, travelling, leg, _, source, sink = key
         tensor = travelling // chunks
         out, back, found = sent[key], received[key], tensors[tensor]
+        bound = bound_of(spec, found, Leg(leg), iteration, settings)
         row = (spec.name, iteration, iteration < spec.warmup_iterations, tensor, found.first_layer,
                Leg(leg).name.lower(), spec.hosts[source], spec.hosts[sink], int(back[5]), float(out[10]),
                float(back[11]), int(back[6]), int(back[7]), int(out[8]), int(out[9]),
-               loss_bound(spec, found, Leg(leg), settings))  # fmt: skip
+               bound.bytes_share, float(back[13]), bound.energy_share)  # fmt: skip
         for column, value in zip(columns.values(), row, strict=True):
             column.append(value)
     return columns
@@ -115,13 +118,13 @@ def messages_an_iteration(spec: JobSpec, tensors: list[Tensor]) -> int:
     return chunks * (workers - 1) * 2
 
 
-def loss_bound(spec: JobSpec, tensor: Tensor, leg: Leg, settings: TransportSettings) -> float:
-    """The share of a message's bytes that a leg may lose."""
+def bound_of(spec: JobSpec, tensor: Tensor, leg: Leg, iteration: int, settings: TransportSettings) -> Bound:
+    """What a message of a tensor may lose."""
     if tensor.must_arrive or settings.kind == "tcp":
-        return 0.0
+        return RELIABLE
+    bounds, workers = spec.bounds(settings), len(spec.workers)
     if spec.pattern != "ring":
-        return settings.loss_bound if leg is Leg.PUSH else settings.pull_loss_bound
-    workers = len(spec.workers)
+        return bounds.push(iteration) if leg is Leg.PUSH else bounds.pull(iteration)
     if leg is Leg.PULL or chunks_must_arrive(tensor, workers, settings):
-        return 0.0
-    return hop_bound(Bound(settings.loss_bound), workers).bytes_share
+        return RELIABLE
+    return hop_bound(bounds.push(iteration), workers)

@@ -65,6 +65,9 @@ _ALL = [
     *_messages("push", "push"),
     *_messages("pull", "pull"),
     _share("lost_share", "lost bytes", "bytes of pushed gradients never delivered, of those handed over"),
+    _share("lost_energy_share", "lost energy",
+           "share of pushed gradients' energy (the sum of squares) never delivered, as the magnitude codes of their "
+           "packets tell; the mean over messages, weighted by their bytes"),
     _share("resent_share", "resent bytes", "payload bytes sent again, of those handed over, both legs", judged=True),
     _share("dropped_share", "drops", "packets dropped by switches, of those offered, background included"),
     _share("marked_share", "CE marks", "packets marked CE by switches, of those enqueued, background included"),

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 Status = Literal["ok", "failed", "unsupported", "suspect"]
 
@@ -22,7 +22,7 @@ TABLES: dict[str, dict[str, str]] = {
         "job": "string", "iteration": "int32", "warmup": "bool", "tensor": "int32", "layer": "int32",
         "leg": "string", "src": "string", "dst": "string", "bytes": "int64", "start_s": "double",
         "end_s": "double", "delivered_bytes": "int64", "lost_bytes": "int64", "resent_bytes": "int64",
-        "probes": "int32", "loss_bound": "double",
+        "probes": "int32", "loss_bound": "double", "lost_energy_share": "double", "energy_bound": "double",
     },
     # one (port, queue, precedence); peak and histogram are the queue's, in the row of precedence 0
     "ports": {
@@ -45,6 +45,9 @@ TABLES: dict[str, dict[str, str]] = {
     },
 }  # fmt: skip
 """Table → column → Arrow type. Times are seconds of the run's monotonic clock, the same for all hosts."""
+
+SINCE: dict[str, dict[str, int]] = {"messages": {"lost_energy_share": 2, "energy_bound": 2}}
+"""Table → column → the format_version that brought it; older results have it unknown."""
 
 
 class RunResult(BaseModel):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlcp.errors import Problem
-from dlcp.model.result import TABLES
+from dlcp.model.result import SINCE, TABLES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +48,7 @@ def write_columns(directory: Path, table: str, columns: Mapping[str, Sequence[An
 
 
 def check_table(directory: Path, table: str) -> str:
-    """What is wrong with the stored table, as a sentence; empty when it is whole and has the schema."""
+    """What is wrong with the stored table, as a sentence; empty when it is whole and of the schema, or an older one."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -59,12 +59,13 @@ def check_table(directory: Path, table: str) -> str:
         found = pq.read_schema(path)
     except (pa.ArrowException, OSError) as error:
         return f"{path.name} cannot be read: {error}"
-    if set(found.names) != set(TABLES[table]):
-        return f"{path.name}: {_difference(set(found.names), set(TABLES[table]))}"
+    later = set(SINCE.get(table, ()))
+    if set(found.names) | later != set(TABLES[table]):
+        return f"{path.name}: {_difference(set(found.names) | later, set(TABLES[table]))}"
     wrong = [
         f"{field.name} is {found.field(field.name).type}, not {field.type}"
         for field in _schema(table)
-        if found.field(field.name).type != field.type
+        if field.name in found.names and found.field(field.name).type != field.type
     ]
     return f"{path.name}: {'; '.join(wrong)}" if wrong else ""
 

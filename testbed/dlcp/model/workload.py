@@ -20,7 +20,11 @@ class Layer(Frozen):
 
 
 class Profile(Frozen):
-    """A model as its layers: true parameter counts; compute is waited for, gradients are made from a seed."""
+    """A model as its layers: true parameter counts; compute is waited for, gradients are made from a seed.
+
+    strict_loss_bound: the share of gradient bytes whose loss costs this model neither rounds nor accuracy, where it is
+    known; strict_source: from where.
+    """
 
     kind: Literal["profile"]
     name: str
@@ -29,11 +33,16 @@ class Profile(Frozen):
     device: str
     batch: int = Field(ge=1)
     parameters: int = Field(ge=1)
+    strict_loss_bound: Fraction | None = None
+    strict_source: str = ""
     layers: tuple[Layer, ...] = Field(min_length=1)
 
 
 class Training(Frozen):
-    """A real training job: a Python file in workloads/ that offers `job(options) -> TrainingJob`."""
+    """A real training job: a Python file in workloads/ that offers `job(options) -> TrainingJob`.
+
+    strict_loss_bound, strict_source: as in Profile.
+    """
 
     kind: Literal["training"]
     name: str
@@ -42,6 +51,8 @@ class Training(Frozen):
     batch: int = Field(ge=1)
     learning_rate: float = Field(gt=0)
     momentum: float = Field(ge=0, lt=1)
+    strict_loss_bound: Fraction | None = None
+    strict_source: str = ""
 
 
 Workload = Annotated[Profile | Training, Field(discriminator="kind")]
@@ -92,10 +103,19 @@ class Incast(Frozen):
 Background = Incast
 
 
+Magnitude = Literal["small", "large"]
+"""Of a packet's gradients, against the median of its layer."""
+
+
 class TransportSettings(Frozen):
     """What an agent must know to open its end of a scheme's transport. Pure data; sent to the agent as JSON.
 
     kind: "tcp" or "dlcp". The rest is used by the kind that knows it; times are already in emulated seconds.
+    loss_bound, energy_bound: what a gradient's push may lose of its bytes and of its energy (1 = no limit).
+    loss_bound_schedule: (share of the training done, bound of the bytes from there on), in order.
+    pull_loss_bound: what each worker may lose of the parameters, but for every full_sync_every-th iteration.
+    holes: see schemes/dlcp.py. droppable_front, droppable_back: which packets, by gradient magnitude, of the layers
+    before and in the protected tail. t_low_s, t_high_s: TIMELY's thresholds; 0 = from what is measured.
     """
 
     kind: Literal["tcp", "dlcp"]
@@ -104,13 +124,22 @@ class TransportSettings(Frozen):
     tcp_low_water_bytes: int = 0
     congestion_control: str = "timely"
     loss_bound: Fraction = 0.0
+    energy_bound: Fraction = 1.0
+    loss_bound_schedule: tuple[tuple[Fraction, Fraction], ...] = ()
     pull_loss_bound: Fraction = 0.0
+    full_sync_every: int = Field(default=1, ge=1)
+    holes: Literal["zero", "rescale", "last"] = "zero"
     stop: Literal["lazy", "eager"] = "lazy"
     selective_drop: Literal["wred", "ect", "off"] = "wred"
     magnitude_metric: Literal["mean", "l2", "max"] = "mean"
     priority_queues: int = Field(default=1, ge=1, le=7)
     layer_map: Literal["equal-bytes", "equal-count"] = "equal-bytes"
     protected_tail_share: Fraction = 0.2
+    droppable_front: tuple[Magnitude, ...] = ("small",)
+    droppable_back: tuple[Magnitude, ...] = ()
+    magnitude: Literal["mean", "l2", "max"] = "mean"
+    t_low_s: float = Field(default=0.0, ge=0)
+    t_high_s: float = Field(default=0.0, ge=0)
     must_arrive_below_packets: int = 8
 
 

@@ -13,8 +13,9 @@ def losses(results: Results) -> pd.DataFrame:
     """Loss against its bound, per job and scheme, over trusted runs, all iterations.
 
     Columns: job, label, messages, bounded (messages whose bound is above 0), lost_share (of their bytes, or of
-    all when none is bounded), bound (the largest), worst_share (largest loss of one tensor on one journey),
-    worst_of_bound (largest loss over its own bound), violations (journeys that lost more than their bound).
+    all when none is bounded), lost_energy (the mean of their shares, weighted by bytes; NaN when not recorded), bound
+    (the largest), worst_share (largest loss of one tensor on one journey), worst_of_bound (largest loss over its own
+    bound), violations (journeys that lost more than their bound).
     """
     table = results.table("messages")
     table = table[table["trusted"].astype(bool)]
@@ -24,24 +25,30 @@ def losses(results: Results) -> pd.DataFrame:
         bound = mine["loss_bound"].astype(float).fillna(0.0)
         bounded = mine[bound > 0]
         of = bounded if len(bounded) else mine
+        energy = of["lost_energy_share"].astype(float) * of["bytes"].astype(float)
         rows.append({
             "job": job, "label": label, "messages": len(mine), "bounded": len(bounded),
             "lost_share": float(of["lost_bytes"].sum() / of["bytes"].sum()),
+            "lost_energy": float(energy.sum(skipna=False) / of["bytes"].sum()),
             "bound": float(bound.max()), "worst_share": float(share.max()),
             "worst_of_bound": float((share / bound)[bound > 0].max()) if len(bounded) else 0.0,
             "violations": int((mine["lost_bytes"].astype(float) > bound * mine["bytes"].astype(float)).sum()),
         })  # fmt: skip
-    columns = ["job", "label", "messages", "bounded", "lost_share", "bound", "worst_share", "worst_of_bound",
-               "violations"]  # fmt: skip
+    columns = ["job", "label", "messages", "bounded", "lost_share", "lost_energy", "bound", "worst_share",
+               "worst_of_bound", "violations"]  # fmt: skip
     return pd.DataFrame(rows, columns=columns)
 
 
 def replicas(results: Results) -> pd.DataFrame:
     """Do all workers end each iteration with the same parameters? Per job and scheme, trusted runs.
 
-    Columns: job, label, iterations (checked: those with a checksum), differing.
+    Columns: job, label, iterations (checked: those with a checksum, and pulls that must lose nothing), differing.
     """
     table = results.table("iterations").dropna(subset=["parameters_crc32"])
+    messages = results.table("messages")
+    drifting = messages[(messages["leg"] == "pull") & (messages["loss_bound"].astype(float) > 0)]
+    lossy = pd.MultiIndex.from_frame(drifting[["run_id", "iteration"]])
+    table = table[~pd.MultiIndex.from_frame(table[["run_id", "iteration"]]).isin(lossy)]
     table = table[table["trusted"].astype(bool)]
     rows = []
     for job, label, mine in _cells(results, table):

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from dlcp.errors import Problem
 from dlcp.model.experiment import Expectation
-from dlcp.model.result import FORMAT_VERSION, TABLES, RunResult
+from dlcp.model.result import FORMAT_VERSION, SINCE, TABLES, RunResult
 
 RUN_COLUMNS = ("run_id", "label", "repeat", "trusted")
 """Columns that every table gets from its run. `label` is the scheme's name in tables and plots."""
@@ -179,7 +179,8 @@ def _wrong_with(file: Path, table: str) -> str:
         present = set(pq.read_schema(file).names)
     except (pa.ArrowException, OSError) as error:
         return f"cannot be read: {error}"
-    lacking = [column for column in TABLES[table] if column not in present]
+    later = SINCE.get(table, {})
+    lacking = [column for column in TABLES[table] if column not in present and column not in later]
     return f"lacks {', '.join(lacking)}" if lacking else ""
 
 
@@ -187,7 +188,7 @@ def _read_table(run: Run, name: str) -> pd.DataFrame | None:
     file = run.path / f"{name}.parquet"
     if not file.is_file():
         return None
-    frame: pd.DataFrame = pq.read_table(file, columns=list(TABLES[name])).to_pandas()
+    frame: pd.DataFrame = pq.read_table(file).to_pandas().reindex(columns=list(TABLES[name]))
     result = run.result
     return frame.assign(run_id=result.run_id, label=result.label, repeat=result.repeat, trusted=run.trusted,
                         scheme=result.scheme)  # fmt: skip

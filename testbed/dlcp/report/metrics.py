@@ -102,12 +102,15 @@ def _by_run(table: pd.DataFrame, q: float) -> pd.Series[float]:
 
 
 def _messages(results: Results) -> pd.DataFrame:
-    """Per run: shares of bytes lost (push) and sent again (both legs). Warm-up counts here: bytes are bytes."""
+    """Per run: shares of bytes and energy lost (push) and of bytes sent again (both legs). Warm-up counts here."""
     table = results.table("messages")
     totals = table.groupby("run_id")[["bytes", "resent_bytes"]].sum(min_count=1)
-    push = table[table["leg"] == "push"].groupby("run_id")[["bytes", "lost_bytes"]].sum(min_count=1)
+    pushed = table[table["leg"] == "push"]
+    energy = (pushed["lost_energy_share"].astype(float) * pushed["bytes"].astype(float)).groupby(pushed["run_id"])
+    push = pushed.groupby("run_id")[["bytes", "lost_bytes"]].sum(min_count=1)
     return pd.DataFrame({
         "lost_share": push["lost_bytes"] / push["bytes"],
+        "lost_energy_share": energy.sum(min_count=1) / push["bytes"],
         "resent_share": totals["resent_bytes"] / totals["bytes"],
     })  # fmt: skip
 

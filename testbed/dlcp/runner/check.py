@@ -17,7 +17,7 @@ from dlcp.model.parts import Parts
 from dlcp.model.units import WRITTEN
 from dlcp.model.workload import Workload
 from dlcp.paths import WORKLOADS
-from dlcp.schemes.base import Scheme
+from dlcp.schemes.base import Scheme, UnfitError
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,12 @@ def _unusable(document: Document, loc: Loc, scheme: Scheme, choice: SchemeChoice
         if parts.port_buffer_bytes is not None:
             scheme.intent(parts.port_buffer_bytes)
         if parts.scaling is not None:
-            scheme.transport(parts.scaling)
             scheme.hosts(parts.scaling)
+            for job in parts.jobs.values():
+                if job.workload in parts.workloads:
+                    scheme.for_job(job, parts.workloads[job.workload]).transport(parts.scaling)
+    except UnfitError as error:
+        return [Problem(document.where((*loc, error.knob)), f"`{error.knob}`: {error.what}", error.hint)]
     except ValidationError as error:
         facts = "; ".join(one["msg"].removeprefix("Value error, ") for one in error.errors())
         return [Problem(document.where(loc), f"scheme {choice.scheme} cannot work so: {facts}")]

@@ -53,7 +53,7 @@ def sentences(ready: Ready) -> list[str]:
         f"(links have no delay; what hosts add is unknown before a run); {one['bdp_packets']:.1f} packets fill it",
     ]
     floors = {label: one[f"{label}_rto_floor_lab_s"] for label in ready.schemes if f"{label}_rto_floor_lab_s" in one}
-    tcp = {label: s for label, s in floors.items() if ready.schemes[label].transport(scaling).kind == "tcp"}
+    tcp = {label: s for label, s in floors.items() if ready.schemes[label].kind == "tcp"}
     if tcp:
         shown = ", ".join(f"{label} {show_duration(floor_s)}" for label, floor_s in tcp.items())
         lines.append(f"RTO floor  {shown} in lab time")

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import ClassVar, Literal, Self
 
 from dlcp.model.base import Frozen
 from dlcp.model.experiment import Scaling
 from dlcp.model.qos import QosIntent
-from dlcp.model.workload import HostSettings, TransportSettings
+from dlcp.model.workload import HostSettings, Job, TransportSettings, Workload
+
+
+class UnfitError(ValueError):
+    """A knob's value that cannot do for a job: the knob, what is wrong, what to do."""
+
+    def __init__(self, knob: str, what: str, hint: str) -> None:
+        super().__init__(f"{knob}: {what}")
+        self.knob = knob
+        self.what = what
+        self.hint = hint
 
 
 class Scheme(Frozen):
@@ -20,7 +30,12 @@ class Scheme(Frozen):
     title: ClassVar[str]
     paper: ClassVar[str]
     mechanism: ClassVar[str]
+    kind: ClassVar[Literal["tcp", "dlcp"]]
     substrates: ClassVar[tuple[str, ...]] = ("emulate",)
+
+    def for_job(self, job: Job, workload: Workload) -> Self:
+        """The scheme with all filled in that its knobs leave to the job. UnfitError when a knob cannot do for it."""
+        return self
 
     @abstractmethod
     def intent(self, port_buffer_bytes: int) -> QosIntent:
@@ -28,7 +43,7 @@ class Scheme(Frozen):
 
     @abstractmethod
     def transport(self, scaling: Scaling) -> TransportSettings:
-        """What the agents open; timers in emulated seconds (lab seconds × time_dilation)."""
+        """What the agents open; timers in emulated seconds (lab seconds × time_dilation). Only after for_job."""
 
     @abstractmethod
     def hosts(self, scaling: Scaling) -> HostSettings:

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PlainValidator, model_validator
 
 from dlcp.model.experiment import Scaling
 from dlcp.model.qos import DropProfile, LoadBalancing, QosIntent, QueueIntent
-from dlcp.model.units import Fraction
-from dlcp.model.workload import HostSettings, TransportSettings
-from dlcp.schemes.base import Scheme
+from dlcp.model.units import Duration, Fraction, QuantityError, parse_fraction
+from dlcp.model.workload import HostSettings, Job, Magnitude, TransportSettings, Workload
+from dlcp.schemes.base import Scheme, UnfitError
 from dlcp.transport.tagging import data_queues
 
 CONTROL_QUEUE = 7
+QUALITY_BOUND = 0.1
+"""The papers' evaluation: more rounds for the same accuracy, each round faster (10 % in both)."""
+PRESETS = ("strict", "quality")
+
+
+def _loss_bound(value: Any) -> float | str:
+    if value in PRESETS:
+        return str(value)
+    try:
+        return parse_fraction(value)
+    except QuantityError as error:
+        raise QuantityError(error.what, f"{error.hint}; or strict, or quality") from error
+
+
+LossBound = Annotated[float | str, PlainValidator(_loss_bound)]
+"""A share, or a preset: `quality`, or `strict`, which each workload's profile names."""
 
 Profiles = tuple[DropProfile | None, DropProfile | None, DropProfile | None]
 
@@ -34,21 +50,66 @@ class Dlcp(Scheme):
         "gradients before large ones; any packet may take any path."
     )
 
-    loss_bound: Fraction = Field(
+    kind: ClassVar[Literal["tcp", "dlcp"]] = "dlcp"
+
+    loss_bound: LossBound = Field(
         default=0.1,
-        description="share of a gradient tensor's bytes that may stay lost (push leg); 10 % is the papers' "
-        "evaluation, a strict profile is 0.6 to 3.5 % by model (2.4 % for ResNet-50), 0 delivers everything",
+        description="share of a gradient tensor's bytes that may stay lost (push leg, or all round a ring); quality is "
+        "10 %, the papers' evaluation; strict is what the workload's profile names (2.4 % for ResNet-50); 0 delivers "
+        "everything",
+    )
+    energy_bound: Fraction = Field(
+        default=1.0,
+        description="share of a gradient tensor's energy (the sum of squares) that may stay lost, besides loss_bound; "
+        "100 % sets no limit",
+    )
+    loss_bound_schedule: tuple[tuple[Fraction, LossBound], ...] = Field(
+        default=(),
+        description="pairs [share of the training done, loss_bound from there on], such as [[0 %, 0], [20 %, 10 %]]: "
+        "the bound changes between iterations",
+    )
+    holes: Literal["zero", "rescale", "last"] = Field(
+        default="zero",
+        description="what a hole in a gradient becomes: zero, with the sum divided by all workers; rescale, the mean "
+        "of those that arrived; last, that worker's gradient of the iteration before (parameter server only)",
+    )
+    pull_loss_bound: Fraction = Field(
+        default=0.0,
+        description="share of the parameters that each worker may lose on the way back and keep as they were: workers "
+        "then drift apart (parameter server only)",
+    )
+    full_sync_every: int = Field(
+        default=10, ge=1, description="with pull_loss_bound: every so many iterations pulls lose nothing"
     )
     stop: Literal["lazy", "eager"] = Field(
         default="lazy",
         description="lazy: a satisfied receiver waits for the end of the sender's first pass, so loss is what the "
         "network did; eager: it stops the sender at once, so about p is lost every time",
     )
-    congestion_control: Literal["timely", "fixed"] = Field(
-        default="timely", description="the sender's rate control: timely by delay, fixed none"
+    congestion_control: Literal["timely", "dctcp", "fixed"] = Field(
+        default="timely",
+        description="the sender's rate control: timely by delay, dctcp by ECN marks of the switches, fixed none",
+    )
+    t_low_s: Duration | None = Field(
+        default=None,
+        description="timely: a round trip below it, in lab time, lets the rate grow; left out, it follows from the "
+        "shortest round trip that was measured",
+    )
+    t_high_s: Duration | None = Field(
+        default=None,
+        description="timely: a round trip above it, in lab time, cuts the rate; given together with t_low_s",
+    )
+    mark_from: Fraction = Field(
+        default=0.25,
+        description="dctcp: a queue's backlog, as share of the port's buffer, from which on packets are marked (with "
+        "selective_drop ect, droppable_from is the threshold of both)",
     )
     priority_queues: int = Field(
-        default=3, ge=1, le=6, description="strict-priority queues that layers are spread over, front layers highest"
+        default=3,
+        ge=1,
+        le=7,
+        description="strict-priority queues that layers are spread over, front layers highest; five or fewer leave "
+        "queue 6 to others",
     )
     layer_map: Literal["equal-bytes", "equal-count"] = Field(
         default="equal-bytes", description="what a queue's share of the model is measured in: bytes or buckets"
@@ -58,8 +119,19 @@ class Dlcp(Scheme):
         description="how a switch tells droppable packets: by drop precedence and WRED, by Not-ECT under an ECN "
         "threshold, or not at all",
     )
+    magnitude: Literal["mean", "l2", "max"] = Field(
+        default="mean",
+        description="what makes a packet's gradients small or large, against its layer's running median: mean |g|, "
+        "root mean square, or largest |g|",
+    )
+    droppable_front: tuple[Magnitude, ...] = Field(
+        default=("small",), description="which packets of front layers are droppable: small, large, both or none"
+    )
+    droppable_back: tuple[Magnitude, ...] = Field(
+        default=(), description="the same for back layers, those of protected_tail_share"
+    )
     protected_tail_share: Fraction = Field(
-        default=0.2, description="share of the layers, output side, whose packets are never droppable"
+        default=0.2, description="share of the layers, output side, that count as back layers"
     )
     must_arrive_below_packets: int = Field(
         default=8, ge=0, description="tensors with fewer packets than this lose nothing: the bound is below one packet"
@@ -80,7 +152,28 @@ class Dlcp(Scheme):
     def _ordered(self) -> Self:
         if self.droppable_from > self.droppable_until:
             raise ValueError(f"droppable_from {self.droppable_from} is above droppable_until {self.droppable_until}")
+        starts = [done for done, _ in self.loss_bound_schedule]
+        if starts != sorted(set(starts)):
+            raise ValueError("the shares of training in loss_bound_schedule must grow from pair to pair")
+        if (self.t_low_s is None) != (self.t_high_s is None):
+            raise ValueError("t_low_s and t_high_s are given together or not at all")
+        if self.t_low_s is not None and self.t_high_s is not None and not 0 < self.t_low_s < self.t_high_s:
+            raise ValueError(f"t_low_s {self.t_low_s:g} s must lie between 0 and t_high_s {self.t_high_s:g} s")
         return self
+
+    def for_job(self, job: Job, workload: Workload) -> Self:
+        """The presets as the workload's numbers."""
+        if job.pattern == "ring" and self.holes == "last":
+            raise UnfitError("holes", "a ring sums on the way and has no worker's last gradient", "zero or rescale")
+        if job.pattern == "ring" and self.pull_loss_bound:
+            raise UnfitError(
+                "pull_loss_bound", "the all-gather of a ring loses nothing", "0, or pattern: parameter-server"
+            )
+        schedule = tuple(
+            (done, _resolved("loss_bound_schedule", bound, workload)) for done, bound in self.loss_bound_schedule
+        )
+        bound = _resolved("loss_bound", self.loss_bound, workload)
+        return self.model_copy(update={"loss_bound": bound, "loss_bound_schedule": schedule})
 
     def intent(self, port_buffer_bytes: int) -> QosIntent:
         profiles = self._profiles(port_buffer_bytes)
@@ -92,13 +185,23 @@ class Dlcp(Scheme):
         return TransportSettings(
             kind="dlcp",
             congestion_control=self.congestion_control,
-            loss_bound=self.loss_bound,
+            loss_bound=_number(self.loss_bound),
+            energy_bound=self.energy_bound,
+            loss_bound_schedule=tuple((done, _number(bound)) for done, bound in self.loss_bound_schedule),
+            pull_loss_bound=self.pull_loss_bound,
+            full_sync_every=self.full_sync_every,
+            holes=self.holes,
             stop=self.stop,
             selective_drop=self.selective_drop,
             priority_queues=self.priority_queues,
             layer_map=self.layer_map,
             protected_tail_share=self.protected_tail_share,
             must_arrive_below_packets=self.must_arrive_below_packets,
+            droppable_front=self.droppable_front,
+            droppable_back=self.droppable_back,
+            magnitude=self.magnitude,
+            t_low_s=(self.t_low_s or 0.0) * scaling.time_dilation,
+            t_high_s=(self.t_high_s or 0.0) * scaling.time_dilation,
         )
 
     def hosts(self, scaling: Scaling) -> HostSettings:
@@ -106,11 +209,31 @@ class Dlcp(Scheme):
 
     def _profiles(self, port_buffer_bytes: int) -> Profiles:
         minimum, maximum = (int(share * port_buffer_bytes) for share in (self.droppable_from, self.droppable_until))
+        mark_bytes = int(self.mark_from * port_buffer_bytes)
+        marks = self.congestion_control == "dctcp"  # every packet then leaves as ECN-capable
+        mark = DropProfile(minimum=mark_bytes, maximum=mark_bytes, mark=True) if marks else None
         if self.selective_drop == "wred":
-            return None, None, DropProfile(minimum=minimum, maximum=maximum)
+            return mark, mark, DropProfile(minimum=minimum, maximum=maximum)
         if self.selective_drop == "ect":  # one step: beyond it, ECN-capable packets are marked, all others dropped
             return DropProfile(minimum=minimum, maximum=minimum, mark=True), None, None
-        return None, None, None
+        return mark, mark, mark
+
+
+def _resolved(knob: str, bound: float | str, workload: Workload) -> float:
+    """A bound as a number."""
+    if bound == "strict":
+        if workload.strict_loss_bound is None:
+            what = f"strict, but workload {workload.name} has no strict_loss_bound"
+            raise UnfitError(knob, what, "give a share such as 1 %, or add one to the workload's file, with its source")
+        return workload.strict_loss_bound
+    return QUALITY_BOUND if bound == "quality" else _number(bound)
+
+
+def _number(bound: float | str) -> float:
+    """A bound that no workload is needed for; ValueError for one that is still open."""
+    if isinstance(bound, str):
+        raise ValueError(f"loss bound {bound!r} needs a workload: call for_job first")
+    return bound
 
 
 SCHEME = Dlcp

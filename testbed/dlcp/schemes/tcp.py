@@ -29,6 +29,7 @@ class Tcp(Scheme):
 
     title: ClassVar[str] = "TCP as Linux ships it"
     paper: ClassVar[str] = "CUBIC: RFC 9438; loss recovery: RFC 6298, RFC 8985 (RACK-TLP)"
+    kind: ClassVar[Literal["tcp", "dlcp"]] = "tcp"
     mechanism: ClassVar[str] = (
         "A byte stream per pair of hosts: everything is delivered, in order; a lost packet that nothing follows "
         "waits for the retransmission timer, whose floor is 200 ms."

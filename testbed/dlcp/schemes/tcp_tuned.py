@@ -24,6 +24,7 @@ class TcpTuned(Scheme):
 
     title: ClassVar[str] = "TCP, tuned for a data centre"
     paper: ClassVar[str] = "Vasudevan et al., Safe and Effective Fine-grained TCP Retransmissions, SIGCOMM 2009"
+    kind: ClassVar[Literal["tcp", "dlcp"]] = "tcp"
     mechanism: ClassVar[str] = (
         "As TCP, but what only a timer can recover waits milliseconds, not 200: the floor of the retransmission "
         "timer is a route attribute."

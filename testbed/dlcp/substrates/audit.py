@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+ENERGY_ROUNDING = 1e-6
+"""Bounds travel in parts per million (wire.h)."""
+
 
 def broken_promises(iterations: Mapping[str, Sequence[Any]], messages: Mapping[str, Sequence[Any]]) -> str:
     """One sentence for each promise that the tables `iterations` and `messages` show broken; empty when none is."""
-    return "; ".join(filter(None, (_replicas(iterations), _bounds(messages), _accounts(messages))))
+    return "; ".join(
+        filter(None, (_replicas(iterations, messages), _bounds(messages), _energy(messages), _accounts(messages)))
+    )
 
 
-def _replicas(iterations: Mapping[str, Sequence[Any]]) -> str:
-    """Every worker ends an iteration with bit-identical parameters."""
+def _replicas(iterations: Mapping[str, Sequence[Any]], messages: Mapping[str, Sequence[Any]]) -> str:
+    """Every worker ends an iteration with bit-identical parameters, unless the iteration's pulls were allowed to lose
+    something."""
+    lossy = zip(messages["iteration"], messages["leg"], messages["loss_bound"], strict=True)
+    drifting = {iteration for iteration, leg, bound in lossy if leg == "pull" and bound > 0}
     fingerprints: dict[int, set[int]] = {}
     for iteration, crc32 in zip(iterations["iteration"], iterations["parameters_crc32"], strict=True):
-        fingerprints.setdefault(iteration, set()).add(crc32)
+        if iteration not in drifting:
+            fingerprints.setdefault(iteration, set()).add(crc32)
     apart = [iteration for iteration, found in fingerprints.items() if len(found) > 1]
     return f"workers hold different parameters after iteration {min(apart)}" if apart else ""
 
@@ -27,6 +36,14 @@ def _bounds(messages: Mapping[str, Sequence[Any]]) -> str:
     ):
         if lost > bound * size:
             return f"{_name(messages, i)} lost {lost} of {size} B, its bound is {bound:.3g}"
+    return ""
+
+
+def _energy(messages: Mapping[str, Sequence[Any]]) -> str:
+    """No tensor lost more of its energy than its bound, but for what the magnitude codes leave open."""
+    for i, (lost, bound) in enumerate(zip(messages["lost_energy_share"], messages["energy_bound"], strict=True)):
+        if lost > bound + ENERGY_ROUNDING:
+            return f"{_name(messages, i)} lost {lost:.3g} of its energy, its bound is {bound:.3g}"
     return ""
 
 

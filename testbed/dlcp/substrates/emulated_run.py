@@ -75,7 +75,7 @@ class _Conductor:
         self._say = say
         experiment = run.experiment
         self._graph = experiment.topology.graph
-        self._scheme = _scheme(run.scheme.scheme, run.scheme.knobs)
+        self._scheme = _scheme(run.scheme.scheme, run.scheme.knobs).for_job(run.job, run.workload)
         self._settings = self._scheme.transport(experiment.scaling)
         self._hosts = self._scheme.hosts(experiment.scaling)
         self._intent = self._scheme.intent(experiment.port_buffer_bytes)
@@ -261,9 +261,7 @@ def _rto_floors(run: Run) -> dict[str, HostSettings]:
     """Host settings of the schemes that use kernel TCP, by label."""
     scaling = run.experiment.scaling
     schemes = {choice.label: _scheme(choice.scheme, choice.knobs) for choice in run.experiment.schemes}
-    return {
-        label: scheme.hosts(scaling) for label, scheme in schemes.items() if scheme.transport(scaling).kind == "tcp"
-    }
+    return {label: scheme.hosts(scaling) for label, scheme in schemes.items() if scheme.kind == "tcp"}
 
 
 def _transfers(spec: JobSpec, settings: TransportSettings) -> list[Transfer]:

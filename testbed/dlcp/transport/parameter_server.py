@@ -1,9 +1,10 @@
 """Synchronous data-parallel training by parameter servers, over any transport.
 
 A worker pushes each tensor's gradient as soon as it is ready; the tensor's server sums the workers' gradients in rank
-order, divides by the number of workers (a hole counts as zero), updates the parameters, which live at the server, and
-sends them back to all. A worker's next forward pass waits per tensor. Pulls lose nothing, so all workers stay identical
-bit for bit; the order of summing does not depend on who came first, so a lossless run can be repeated bit for bit.
+order, divides by the number of workers (holes: see Server), updates the parameters, which live at the server, and
+sends them back to all. A worker's next forward pass waits per tensor. Pulls lose nothing, unless the job's bounds allow
+it, so all workers stay identical bit for bit; where a pull has a hole, the worker keeps what it held. The
+order of summing does not depend on who came first, so a lossless run can be repeated bit for bit.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.endpoint import Bound, Completion, Droppable, Endpoint, Floats, Leg, MessageKey
+from dlcp.transport.bounds import Bounds
+from dlcp.transport.endpoint import Bound, Completion, Endpoint, Floats, Leg, MessageKey, Placement
 from dlcp.transport.optimizer import Optimizer
 from dlcp.transport.tagging import Tensor
+from dlcp.transport.values import packets, rescale
 from dlcp.transport.waiting import STALL_TIMEOUT_S, Patience
 
 SERVE_SLICE_S = 0.2
@@ -31,9 +35,9 @@ def declare(endpoint: Endpoint, tensors: list[Tensor], settings: TransportSettin
     for number, tensor in enumerate(tensors):
         endpoint.declare(
             number, tensor.elements, queue=tensor.queue,
-            droppable=Droppable.SMALL if tensor.droppable else Droppable.NONE,
+            droppable=tensor.droppable,
             must_arrive=tensor.must_arrive,
-            push_bound=Bound(settings.loss_bound),
+            push_bound=Bound(settings.loss_bound, settings.energy_bound),
             pull_bound=Bound(settings.pull_loss_bound),
         )  # fmt: skip
 
@@ -88,6 +92,7 @@ class _Rank(ABC):
 class Worker(_Rank):
     """A worker's side. parameters: the whole flat vector, overwritten in place by pulls; servers: their ranks, as
     Tensor.server counts them. gradient: where the gradients of all tensors are put before they are pushed.
+    bounds: what messages may lose, by iteration, the same as the server's; without them as declared.
 
     Over an iteration, for every tensor: await_parameters (forward), gradient_slot and push (backward).
     """
@@ -99,12 +104,14 @@ class Worker(_Rank):
         servers: list[int],
         parameters: Floats,
         *,
+        bounds: Bounds | None = None,
         stall_timeout_s: float = STALL_TIMEOUT_S,
     ) -> None:
         super().__init__(endpoint, tensors, stall_timeout_s)
         self.parameters = parameters
         self.gradient = np.zeros_like(parameters)
         self._servers = servers
+        self._bounds = bounds
         self._pushing = [False] * len(tensors)
         self._arrived_s = [-math.inf] * len(tensors)
 
@@ -125,10 +132,14 @@ class Worker(_Rank):
         found, server = self._tensors[tensor], self._server(tensor)
         self._arrived_s[tensor] = math.inf
         self._pushing[tensor] = True
+        pull, push = _bounds_of(self._bounds, Leg.PULL, iteration), _bounds_of(self._bounds, Leg.PUSH, iteration)
         self._endpoint.receive(
-            server, MessageKey(iteration, tensor, Leg.PULL), self.parameters[found.start : found.stop]
+            server, MessageKey(iteration, tensor, Leg.PULL), self.parameters[found.start : found.stop],
+            placement=Placement.KEEP, bound=pull,
+        )  # fmt: skip
+        self._endpoint.send(
+            server, MessageKey(iteration, tensor, Leg.PUSH), self.gradient[found.start : found.stop], bound=push
         )
-        self._endpoint.send(server, MessageKey(iteration, tensor, Leg.PUSH), self.gradient[found.start : found.stop])
 
     def await_parameters(self, tensors: Iterable[int]) -> float:
         """Wait until these tensors hold their newest parameters; returns when the last of them was complete
@@ -165,7 +176,9 @@ class Server(_Rank):
     """A server's side: it owns the tensors whose `server` is its index, and holds buffers for one iteration of them.
 
     parameters: the whole flat vector; only its own tensors' ranges are read and updated. workers: ranks, in the
-    order in which their gradients are summed.
+    order in which their gradients are summed. bounds: as in Worker.
+    holes: a gradient's hole counts as `zero`; or the mean is over those that arrived, packet by packet (`rescale`); or
+    a worker's hole holds its gradient of the iteration before (`last`).
     """
 
     def __init__(
@@ -177,6 +190,8 @@ class Server(_Rank):
         parameters: Floats,
         optimizer: Optimizer,
         *,
+        bounds: Bounds | None = None,
+        holes: Literal["zero", "rescale", "last"] = "zero",
         stall_timeout_s: float = STALL_TIMEOUT_S,
     ) -> None:
         super().__init__(endpoint, tensors, stall_timeout_s)
@@ -185,6 +200,9 @@ class Server(_Rank):
         self._optimizer = optimizer
         self._own = [number for number, tensor in enumerate(tensors) if tensor.server == index]
         self._inbox = {t: np.zeros((len(workers), tensors[t].elements), np.float32) for t in self._own}
+        self._arrived = {t: np.zeros((len(workers), packets(tensors[t].elements)), np.uint16) for t in self._own}
+        self._bounds = bounds
+        self._holes = holes
         self._state = {t: optimizer.state(t, parameters[tensors[t].start : tensors[t].stop]) for t in self._own}
         self._missing = {t: set(workers) for t in self._own}
         self._pulling = {t: set[int]() for t in self._own}
@@ -247,6 +265,8 @@ class Server(_Rank):
         for gradient in inbox[1:]:
             total += gradient
         total /= np.float32(len(self._workers))
+        if self._holes == "rescale":
+            rescale(total, self._arrived[tensor].sum(axis=0, dtype=np.uint16), len(self._workers), "float32")
         parameters = self.parameters[found.start : found.stop]
         self._optimizer.step(iteration, parameters, self._state[tensor], total)
         self._iteration[tensor] = iteration + 1
@@ -255,10 +275,22 @@ class Server(_Rank):
             self._expect(tensor)
         self._pulling[tensor] = set(self._workers)
         first = (iteration + tensor) % len(self._workers)  # nobody is always served first
+        bound = _bounds_of(self._bounds, Leg.PULL, iteration)
         for worker in self._workers[first:] + self._workers[:first]:
-            self._endpoint.send(worker, MessageKey(iteration, tensor, Leg.PULL), parameters)
+            self._endpoint.send(worker, MessageKey(iteration, tensor, Leg.PULL), parameters, bound=bound)
 
     def _expect(self, tensor: int) -> None:
         key = MessageKey(self._iteration[tensor], tensor, Leg.PUSH)
+        placement = Placement.KEEP if self._holes == "last" else Placement.ZERO
+        bound = _bounds_of(self._bounds, Leg.PUSH, key.iteration)
         for row, worker in enumerate(self._workers):
-            self._endpoint.receive(worker, key, self._inbox[tensor][row])
+            arrived = self._arrived[tensor][row] if self._holes == "rescale" else None
+            self._endpoint.receive(
+                worker, key, self._inbox[tensor][row], placement=placement, bound=bound, contributors=arrived
+            )
+
+
+def _bounds_of(bounds: Bounds | None, leg: Leg, iteration: int) -> Bound | None:
+    if bounds is None:
+        return None
+    return bounds.push(iteration) if leg is Leg.PUSH else bounds.pull(iteration)

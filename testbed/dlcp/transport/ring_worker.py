@@ -14,7 +14,8 @@ from itertools import pairwise
 import numpy as np
 
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.endpoint import Bound, Completion, Droppable, Endpoint, Floats
+from dlcp.transport.bounds import Bounds
+from dlcp.transport.endpoint import Bound, Completion, Endpoint, Floats
 from dlcp.transport.optimizer import Optimizer
 from dlcp.transport.ring import AllReduced, RingAllReduce, chunk_cuts
 from dlcp.transport.tagging import Tensor, packets
@@ -28,7 +29,8 @@ class RingWorker:
     """One worker of a ring, with the face of parameter_server.Worker.
 
     rank, size: its place in the ring; the endpoint knows its neighbours. parameters: the whole flat vector, updated in
-    place. patience: how long it waits. Declares the tensors; all ranks do so before any pushes.
+    place. bounds: by iteration; without them the settings' own. patience: how long it waits.
+    Declares the tensors; all ranks do so before any pushes.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class RingWorker:
         optimizer: Optimizer,
         settings: TransportSettings,
         *,
+        bounds: Bounds | None = None,
         stall_timeout_s: float = STALL_TIMEOUT_S,
     ) -> None:
         self.parameters = parameters
@@ -49,13 +52,17 @@ class RingWorker:
         self._tensors = tensors
         self._optimizer = optimizer
         self._state = [optimizer.state(t, parameters[one.start : one.stop]) for t, one in enumerate(tensors)]
+        if settings.holes == "last":
+            raise ValueError("a ring sums on the way: it has no worker's last gradient to put into a hole")
+        self._bounds = bounds
         self._ring = RingAllReduce(
-            endpoint, rank, size, bound=Bound(settings.loss_bound), average=True, note_completions=True
-        )
+            endpoint, rank, size, bound=Bound(settings.loss_bound, settings.energy_bound), holes=settings.holes,
+            average=True, note_completions=True,
+        )  # fmt: skip
         for number, tensor in enumerate(tensors):
             self._ring.declare(
                 number, tensor.elements, queue=tensor.queue,
-                droppable=Droppable.SMALL if tensor.droppable else Droppable.NONE,
+                droppable=tensor.droppable,
                 must_arrive=chunks_must_arrive(tensor, size, settings),
             )  # fmt: skip
         self._arrived_s = [-math.inf] * len(tensors)
@@ -84,7 +91,8 @@ class RingWorker:
         found = self._tensors[tensor]
         with self._changed:
             self._arrived_s[tensor] = math.inf
-        self._ring.start(tensor, iteration, self.gradient[found.start : found.stop])
+        bound = self._bounds.push(iteration) if self._bounds else None
+        self._ring.start(tensor, iteration, self.gradient[found.start : found.stop], bound=bound)
 
     def await_parameters(self, tensors: Iterable[int]) -> float:
         """Wait until these tensors hold their newest parameters; returns when the last of them was complete

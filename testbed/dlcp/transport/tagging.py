@@ -11,7 +11,8 @@ from itertools import pairwise
 from math import ceil
 from typing import Literal
 
-from dlcp.model.workload import TransportSettings
+from dlcp.model.workload import Magnitude, TransportSettings
+from dlcp.transport.endpoint import Droppable
 
 ELEMENT_BYTES = 4
 PACKET_ELEMENTS = 360
@@ -35,8 +36,8 @@ class Segment:
 class Tensor:
     """A bucket: elements [start, stop) of the flat vector, which touch layers first_layer … last_layer.
 
-    server: index into the job's servers. queue: the switch queue on both legs. droppable: its small-gradient
-    packets may be tagged to be dropped first, on the push leg. must_arrive: nothing of it may be lost.
+    server: index into the job's servers. queue: the switch queue on both legs. droppable: which of its packets may
+    be tagged to be dropped first, on the push leg. must_arrive: nothing of it may be lost.
     """
 
     start: int
@@ -45,7 +46,7 @@ class Tensor:
     last_layer: int
     server: int
     queue: int
-    droppable: bool
+    droppable: Droppable
     must_arrive: bool
 
     @property
@@ -87,11 +88,18 @@ def plan_tensors(
     return [
         Tensor(
             start, stop, first, last, owners[i], queues[i],
-            droppable=last < protected_from,
+            droppable=_droppable(settings.droppable_front if last < protected_from else settings.droppable_back),
             must_arrive=packets(stop - start) < settings.must_arrive_below_packets,
         )
         for i, (start, stop, first, last) in enumerate(ranges)
     ]  # fmt: skip
+
+
+def _droppable(magnitudes: tuple[Magnitude, ...]) -> Droppable:
+    found = Droppable.NONE
+    for magnitude in magnitudes:
+        found |= Droppable.SMALL if magnitude == "small" else Droppable.LARGE
+    return found
 
 
 def packets(elements: int) -> int:

@@ -1,0 +1,31 @@
+"""What each message of an iteration may lose: pure functions of the settings, so both its ends say the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dlcp.model.workload import TransportSettings
+from dlcp.transport.endpoint import RELIABLE, Bound
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The bounds of a job of so many iterations, counted from 0."""
+
+    settings: TransportSettings
+    iterations: int
+
+    def push(self, iteration: int) -> Bound:
+        """Of a gradient's way to its server, or all round a ring: the newest entry of the schedule."""
+        share = self.settings.loss_bound
+        for done, bound in self.settings.loss_bound_schedule:
+            if iteration >= done * self.iterations:
+                share = bound
+        return Bound(share, self.settings.energy_bound)
+
+    def pull(self, iteration: int) -> Bound:
+        """Of the parameters' way back. Every full_sync_every iterations, and in the last, nothing may be lost."""
+        every = self.settings.full_sync_every
+        if (iteration + 1) % every == 0 or iteration + 1 == self.iterations:
+            return RELIABLE
+        return Bound(self.settings.pull_loss_bound)
