@@ -4,7 +4,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup setup-dev emulate test lint golden notebooks clean
+.PHONY: help setup setup-dev emulate test lint fuzz golden notebooks clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -26,6 +26,9 @@ lint: setup-dev  ## ruff, mypy --strict, yamllint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/yamllint -s .
+
+fuzz: setup-dev  ## look for datagrams and schedules that break the C core (FUZZ_SECONDS=120 a target); keeps what it learns
+	$(BIN)/python tests/fuzz/run.py --seconds $(or $(FUZZ_SECONDS),120)
 
 golden: setup-dev  ## write the expected error texts anew; review the diff
 	DLCP_GOLDEN=write $(BIN)/pytest -q tests/unit/test_model_errors.py

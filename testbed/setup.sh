@@ -41,6 +41,8 @@ missing_packages() {  # one line each: package, reason
         test -e "${DLCP_DATA:-/usr/share/datasets/fashion-mnist}/train-images-idx3-ubyte.gz"
     if [ "$level" = test ]; then
         need clang-14 "rebuilds the switch program and compares it with the shipped one" command -v clang-14
+        need libclang-rt-14-dev "libFuzzer, which looks for datagrams that break the C core" \
+            bash -c 'compgen -G "/usr/lib/llvm-14/lib/clang/*/lib/linux/libclang_rt.fuzzer-*"'
         need llvm-14 "strips the rebuilt switch program" command -v llvm-strip-14
         need libbpf-dev "headers of the switch program" test -e /usr/include/bpf/bpf_helpers.h
     fi

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #define WIDE __attribute__((target("avx2,f16c")))
 #endif
@@ -186,9 +187,14 @@ static void add_float16(uint16_t *to, const uint8_t *from, uint32_t count)
 }
 
 #ifdef WIDE
-static bool is_wide(void)
+static bool wide; /* this processor has what WIDE functions use */
+
+__attribute__((constructor)) static void look_at_processor(void)
 {
-	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+	uint32_t a, b, c, d;
+
+	/* not every compiler's __builtin_cpu_supports knows f16c */
+	wide = __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
 }
 
 WIDE static struct dlcp_measure measure_wide(uint8_t dtype, uint8_t metric, const void *data, uint32_t count)
@@ -231,7 +237,7 @@ WIDE static uint32_t add_float16_wide(uint16_t *to, const uint8_t *from, uint32_
 struct dlcp_measure dlcp_measure_elements(uint8_t dtype, uint8_t metric, const void *data, uint32_t count)
 {
 #ifdef WIDE
-	if (is_wide())
+	if (wide)
 		return measure_wide(dtype, metric, data, count);
 #endif
 	switch (dtype) {
@@ -250,11 +256,11 @@ void dlcp_add_elements(uint8_t dtype, void *to, const uint8_t *from, uint32_t co
 		return;
 	}
 #ifdef WIDE
-	if (is_wide() && dtype == DLCP_BFLOAT16) {
+	if (wide && dtype == DLCP_BFLOAT16) {
 		add_bfloat16_wide(to, from, count);
 		return;
 	}
-	if (is_wide())
+	if (wide)
 		done = add_float16_wide(to, from, count);
 #endif
 	if (dtype == DLCP_BFLOAT16)
