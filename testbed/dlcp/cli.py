@@ -290,7 +290,7 @@ def transport(
     * CPU a packet, and against pure Python: `dlcp bench transport --namespaces --size 28.8MB --count 10
       --against python`
     * a bound against bound 0 under loss: `dlcp bench transport --namespaces --rate 1Gbit/s --loss 1% --bound 10%
-      --size 200kB --count 1000 --against reliable`
+      --stop eager --size 72kB --in-flight 1 --count 1000 --against reliable`
     * an incast of 32: `dlcp bench transport --namespaces --rate 1Gbit/s --senders 32 --count 10`
 
     Parameters

@@ -14,6 +14,7 @@ from dlcp.transport.values import element_bytes
 Against = Literal["none", "python", "reliable"]
 MOST_SENDERS = 256
 MOST_BYTES_IN_MEMORY = 1_000_000_000
+"""Of receive buffers."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,18 @@ class TransportOptions:
         if found:
             raise Problems(found)
 
+    @property
+    def receives_ahead(self) -> int:
+        """Receives that stand registered for each sender: enough that no message comes before its own.
+
+        With several senders the receiver's thread may wait for a core while the engines, which outrank it, are busy.
+        """
+        least = 2 * self.in_flight
+        room = MOST_BYTES_IN_MEMORY // max(1, max(self.sizes_bytes) * self.senders)
+        return least if self.senders == 1 else max(least, min(8 * self.in_flight, room))
+
     def _buffer_bytes(self) -> int:
-        """What the receiver holds at most: twice what is in flight, of the largest tensor."""
+        """What the receiver must hold at least: twice what is in flight, of the largest tensor."""
         return max(self.sizes_bytes, default=0) * self.senders * 2 * self.in_flight
 
     @property

@@ -95,7 +95,7 @@ class Pair:
         volume_bits = 8 * sum(options.sizes_bytes) / len(options.sizes_bytes) * count * options.senders
         limit_s = _SLACK_S + volume_bits / min(options.rate_bps, _SLOWEST_BPS)
         first, self._next = self._next, self._next + count
-        ahead = 2 * options.in_flight
+        ahead = options.receives_ahead
         self._ask("receiver", "receive", peers=self._senders, first=first, count=count, ahead=ahead, check=check,
                   limit_s=limit_s)  # fmt: skip
         self._answer("receiver", SETUP_WITHIN_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -26,6 +27,12 @@ LEAST_BUFFER_BYTES = 2 * FRAME_BYTES
 """A port that cannot hold the packet that it sends and one more is no port."""
 _OPEN_BUFFER_BYTES = 1_000_000
 _ROUND_TRIPS = 50
+_PLACES = {
+    "socket_overflow": "full socket",
+    "abandoned": "not taken by the socket",
+    "packets_stash_full": "before their receive was registered, and the stash full,",
+}
+"""Counter → where a packet was lost, outside the network."""
 _MEMORY_COPY = "one memory copy a side: 0.05–0.3 µs (see dlcp bench tagging for this machine's memcpy)"
 
 
@@ -214,22 +221,18 @@ def _cpu_us(batch: Batch) -> float:
 def _notes(runs: Sequence[dict[str, Any]]) -> list[str]:
     """Where packets were lost, over all repeats of DLCP."""
     ours = [run for run in runs if run["variant"] != "python"]
-    places: dict[str, int] = {}
+    places: Counter[str] = Counter()
+    total: Counter[str] = Counter()
     for run in ours:
-        for name, count in run["network_drops"].items():
-            places[f"network ({name})"] = places.get(f"network ({name})", 0) + count
+        places.update({f"network ({name})": count for name, count in run["network_drops"].items()})
         for side in SIDES:
-            counters = run[side]["counters"]
-            places[f"full socket at the {side}"] = (
-                places.get(f"full socket at the {side}", 0) + counters["socket_overflow"]
-            )
-            places[f"not taken by the {side}'s socket"] = (
-                places.get(f"not taken by the {side}'s socket", 0) + counters["abandoned"]
-            )
-    sent = sum(run["sender"]["counters"]["data_packets_sent"] for run in ours)
-    again = sum(run["sender"]["counters"]["packets_resent"] for run in ours)
-    late = sum(
-        run["receiver"]["counters"]["packets_duplicate"] + run["receiver"]["counters"]["packets_late"] for run in ours
-    )
+            for counter, place in _PLACES.items():
+                places[f"{place} at the {side}"] += run[side]["counters"][counter]
+        total.update({name: run["sender"]["counters"][name] for name in ("data_packets_sent", "packets_resent")})
+        total.update({name: run["receiver"]["counters"][name] for name in ("packets_duplicate", "packets_late")})
     where = ", ".join(f"{name} {count}" for name, count in places.items() if count) or "nowhere"
-    return [f"packets lost: {where}; of {sent} data packets {again} were sent again, {late} arrived in vain"]
+    vain = total["packets_duplicate"] + total["packets_late"]
+    return [
+        f"packets lost: {where}; of {total['data_packets_sent']} data packets {total['packets_resent']} were sent "
+        f"again, {vain} arrived in vain"
+    ]
