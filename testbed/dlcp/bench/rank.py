@@ -63,13 +63,13 @@ class Rank:
         group, tensor = self._groups[backend], torch.from_numpy(self._buffer)
         begins: list[float] = []
         ends: list[float] = []
-        copying_s = 0.0
-        dist.barrier()
+        between_s = 0.0
         usage, before = resource.getrusage(resource.RUSAGE_SELF), self._carried()
         for _ in range(count):
-            copied_s = time.thread_time()
+            idle = resource.getrusage(resource.RUSAGE_SELF)
             self._buffer[:] = self._own  # in place it would grow beyond all numbers
-            copying_s += time.thread_time() - copied_s
+            dist.barrier()  # over gloo: ranks begin together
+            between_s += _cpu_s(resource.getrusage(resource.RUSAGE_SELF)) - _cpu_s(idle)
             begins.append(time.monotonic())
             dist.all_reduce(tensor, group=group)
             ends.append(time.monotonic())
@@ -78,7 +78,7 @@ class Rank:
             "wrong_bytes": self._wrong_bytes() if check else 0,
             "begins_s": begins,
             "ends_s": ends,
-            "cpu_s": used.ru_utime + used.ru_stime - usage.ru_utime - usage.ru_stime - copying_s,
+            "cpu_s": _cpu_s(used) - _cpu_s(usage) - between_s,
             "counters": {name: value - before[name] for name, value in after.items()},
         }
 
@@ -104,6 +104,10 @@ class Rank:
         """Of the sum, whatever the reason."""
         differs = ~np.isclose(self._buffer, self._expected, rtol=_TOLERANCE, atol=_TOLERANCE)
         return int(np.count_nonzero(differs)) * self._buffer.itemsize
+
+
+def _cpu_s(usage: resource.struct_rusage) -> float:
+    return usage.ru_utime + usage.ru_stime
 
 
 def values(seed: int, rank: int, elements: int) -> np.ndarray[Any, np.dtype[np.float32]]:
