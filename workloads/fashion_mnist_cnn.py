@@ -74,6 +74,19 @@ def job(options: JobOptions) -> TrainingJob:
     return TrainingJob(model, [conv1, conv2, fc1, fc2], batch, test_set)
 
 
+def accuracy(model: torch.nn.Module) -> float:
+    """The share of the test images that a model tells right."""
+    import torch
+
+    correct = 0
+    with torch.no_grad():
+        for start in range(0, len(labels("t10k")), 500):
+            part = slice(start, start + 500)
+            found = model(normalised(images("t10k")[part])).argmax(1).numpy()
+            correct += int((found == labels("t10k")[part]).sum())
+    return correct / len(labels("t10k"))
+
+
 def order(options: JobOptions, count: int, iteration: int) -> npt.NDArray[np.int64]:
     """Which images a worker sees in an iteration: a new shuffle every epoch, workers take turns in it."""
     together = options.workers * options.batch

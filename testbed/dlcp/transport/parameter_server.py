@@ -228,6 +228,10 @@ class Server(_Rank):
         while not until():
             self._take(self._endpoint.wait(SERVE_SLICE_S))
 
+    def has_served(self, iterations: int) -> bool:
+        """Whether every own tensor has done so many iterations and every worker has what they made of it."""
+        return all(self._iteration[t] >= iterations and not self._pulling[t] for t in self._own)
+
     def _done(self) -> bool:
         return not any(self._goes_on(t) or self._pulling[t] for t in self._own)
 

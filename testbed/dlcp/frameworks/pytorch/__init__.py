@@ -2,10 +2,21 @@
 
 from dlcp.frameworks.pytorch.backend import register, statistics
 from dlcp.frameworks.pytorch.hook import DlcpState, dlcp_hook
+from dlcp.frameworks.pytorch.optimizer import DlcpOptimizer
 from dlcp.frameworks.pytorch.options import DlcpOptions
 from dlcp.frameworks.pytorch.traffic import Carried, Statistics
 from dlcp.frameworks.pytorch.training_job import Trainer, TrainingJob
 
 register()
 
-__all__ = ["Carried", "DlcpOptions", "DlcpState", "Statistics", "Trainer", "TrainingJob", "dlcp_hook", "statistics"]
+__all__ = [
+    "Carried",
+    "DlcpOptimizer",
+    "DlcpOptions",
+    "DlcpState",
+    "Statistics",
+    "Trainer",
+    "TrainingJob",
+    "dlcp_hook",
+    "statistics",
+]

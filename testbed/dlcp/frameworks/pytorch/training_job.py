@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from dlcp.frameworks.pytorch.flat import Piece, pieces
 from dlcp.transport.endpoint import Floats
 from dlcp.transport.parameter_server import Iteration, Worker, parameters_crc32
 from dlcp.transport.ring_worker import RingWorker
@@ -45,16 +46,6 @@ class TrainingJob:
         """All parameters as one flat vector, layer by layer."""
         parts = [p.detach().reshape(-1).numpy() for layer in self.layers for p in layer.parameters()]
         return np.concatenate(parts)
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Part of one parameter's gradient in one tensor: elements [start, stop) of the parameter go to `offset`."""
-
-    tensor: int
-    start: int
-    stop: int
-    offset: int
 
 
 @dataclass(frozen=True)
@@ -137,7 +128,7 @@ class Trainer:
                 view = torch.from_numpy(self._worker.parameters[start:stop]).view_as(parameter)
                 parameter.data = view
                 parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
-                    self._gradient_hook(self._pieces(start, stop))
+                    self._gradient_hook(pieces(self._tensors, start, stop))
                 )
                 start = stop
             needed = [t for t, tensor in enumerate(self._tensors) if tensor.start < start and tensor.stop > first]
@@ -145,20 +136,11 @@ class Trainer:
         if start != self._tensors[-1].stop:
             raise ValueError(f"the model has {start} parameters, its layers were agreed as {self._tensors[-1].stop}")
 
-    def _pieces(self, start: int, stop: int) -> list[Piece]:
-        """Where the gradient of the parameter at [start, stop) goes, last tensor first as backward makes them."""
-        pieces = []
-        for number, tensor in enumerate(self._tensors):
-            first, last = max(start, tensor.start), min(stop, tensor.stop)
-            if first < last:
-                pieces.append(Piece(number, first - start, last - start, first - tensor.start))
-        return pieces[::-1]
-
-    def _gradient_hook(self, pieces: list[Piece]) -> Callable[[torch.Tensor], None]:
+    def _gradient_hook(self, places: list[Piece]) -> Callable[[torch.Tensor], None]:
         def copy_out(parameter: torch.Tensor) -> None:
             assert parameter.grad is not None
             gradient = parameter.grad.reshape(-1).numpy()
-            for piece in pieces:
+            for piece in places:
                 before_s = time.monotonic()
                 slot = self._worker.gradient_slot(piece.tensor)
                 self._waited_s += time.monotonic() - before_s
