@@ -70,39 +70,45 @@ static bool belongs(const struct stashed *one, const struct peer *peer, const st
 	return one->peer == peer->rank && one->header.tensor == key->tensor && one->header.leg == key->leg;
 }
 
-/* The DONE kept of a message, or NULL. */
-static struct stashed *find_done(struct dlcp_protocol *protocol, const struct peer *peer, const struct dlcp_key *key)
+/* A packet of that type kept of a message, or NULL. */
+static struct stashed *find(struct dlcp_protocol *protocol, const struct peer *peer, const struct dlcp_key *key,
+			    uint8_t type)
 {
 	struct stashed *one = *bucket_of(&protocol->stash, peer, key);
 
 	for (; one; one = one->next) {
 		struct dlcp_key other = dlcp_header_key(&one->header);
 
-		if (one->header.type == DLCP_DONE && one->peer == peer->rank && dlcp_same_key(&other, key))
+		if (one->header.type == type && one->peer == peer->rank && dlcp_same_key(&other, key))
 			return one;
 	}
 	return NULL;
 }
 
-/* Keep a DATA packet, or a DONE (payload is NULL), of which only the newest of its message is kept. */
+/* Keep a DATA packet, or a DONE (payload is NULL), of which only the newest of its message is kept. It takes a DATA packet's
+ * place when there is no room: it is what lets the answer leave as soon as the message is expected. */
 void dlcp_stash_put(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
 		    const struct dlcp_done *done, const uint8_t *payload)
 {
 	struct dlcp_key key = dlcp_header_key(header);
 	struct stashed **bucket = bucket_of(&protocol->stash, peer, &key);
-	struct stashed *one = payload ? NULL : find_done(protocol, peer, &key);
+	struct stashed *one = payload ? NULL : find(protocol, peer, &key, DLCP_DONE);
 
 	if (!one) {
 		one = room(protocol, peer);
-		if (!one) {
-			protocol->statistics.packets_stash_full += payload != NULL;
-			return;
+		if (one) {
+			one->peer = peer->rank;
+			one->next = *bucket;
+			*bucket = one;
+		} else if (!payload) {
+			one = find(protocol, peer, &key, DLCP_DATA);
 		}
-		one->header = *header;
-		one->peer = peer->rank;
-		one->next = *bucket;
-		*bucket = one;
 	}
+	if (!one) {
+		protocol->statistics.packets_stash_full += payload != NULL;
+		return;
+	}
+	one->header = *header;
 	if (payload) {
 		memcpy(one->payload, payload, (size_t)header->count * dlcp_element_bytes(header->dtype));
 		protocol->statistics.packets_stashed++;

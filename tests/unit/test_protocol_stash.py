@@ -59,6 +59,23 @@ def test_a_done_that_came_before_is_remembered() -> None:
     assert (done.end_ns, done.lost_bytes) == (world.now_ns, 1440)
 
 
+def test_a_message_that_the_stash_could_not_hold_is_asked_for_at_once() -> None:
+    """The DONE found no room of its own, and took a packet's: the NACK leaves with the registration, without a wait."""
+    world = star(stash_bytes=40 * 1560)
+    receiver = world.nodes[0]
+    world.nodes[1].send(0, Key(0, 0), values(7), 0)
+    world.run(100 * MS)
+    assert receiver.statistics()["packets_stash_full"] > 0
+    got = BUFFER.copy()
+    receiver.receive(1, Key(0, 0), got, world.now_ns)
+    answers = receiver.poll(world.now_ns)
+    assert lib.DLCP_NACK in {packet.type for packet in answers}
+    for packet in answers:
+        deliver(world, packet)
+    world.run(world.now_ns + 1_000 * MS, lambda: not any(n.under_way() for n in world.nodes.values()))
+    assert (got == 7).all()
+
+
 def test_early_packets_of_a_tensor_that_is_declared_later_are_kept_and_checked_then() -> None:
     world = World({0: Node(0, [1]), 1: Node(1, [0])}, deliver)
     sender, receiver = world.nodes[1], world.nodes[0]
