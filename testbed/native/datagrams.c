@@ -19,7 +19,7 @@
 #define SECOND UINT64_C(1000000000)
 enum { PREFETCH = 4 }; /* datagrams ahead of the one that is read */
 
-int datagrams_receive(struct datagrams *datagrams)
+bool datagrams_receive(struct datagrams *datagrams)
 {
 	struct mmsghdr messages[DATAGRAMS_BATCH];
 	struct iovec pieces[DATAGRAMS_BATCH];
@@ -43,7 +43,10 @@ int datagrams_receive(struct datagrams *datagrams)
 		datagrams->ancillary_bytes[i] = (uint32_t)messages[i].msg_hdr.msg_controllen;
 		datagrams->truncated[i] = messages[i].msg_hdr.msg_flags & MSG_TRUNC;
 	}
-	return count < 0 ? 0 : count;
+	datagrams->read = count < 0 ? 0 : count;
+	datagrams->taken = 0;
+	datagrams->merged = false;
+	return count == datagrams->batch;
 }
 
 /* What came beside a datagram. */
@@ -113,46 +116,55 @@ static void input_one(struct datagrams *datagrams, struct dlcp_protocol *protoco
 	dlcp_protocol_input(protocol, bytes, size, tos, arrival_ns, now_ns, datagrams->overflow);
 }
 
-uint32_t datagrams_input(struct datagrams *datagrams, struct dlcp_protocol *protocol, int count, uint64_t now_ns,
+/* The packets of one datagram as it was read: one, or several of one size that the kernel merged. */
+static uint32_t input_datagram(struct datagrams *datagrams, struct dlcp_protocol *protocol, int i, uint64_t real_now_ns,
+			       uint64_t now_ns, struct dlcp_engine_statistics *statistics)
+{
+	struct ancillary ancillary = read_ancillary(datagrams, i);
+	uint32_t size = datagrams->sizes[i], segment = ancillary.segment ? ancillary.segment : size;
+	uint64_t at_ns = arrival_ns(&ancillary, real_now_ns, now_ns);
+	uint32_t offset = 0, packets = 0;
+
+	statistics->socket_overflow = datagrams->overflow;
+	if (datagrams->truncated[i]) {
+		statistics->truncated++;
+		return 0;
+	}
+	do { /* an empty datagram is one, too */
+		uint32_t rest = size - offset;
+
+		input_one(datagrams, protocol, &datagrams->from[i], datagrams->bytes[i] + offset,
+			  rest < segment ? rest : segment, ancillary.tos, at_ns, now_ns, statistics);
+		offset += segment;
+		packets++;
+	} while (offset < size);
+	if (ancillary.segment) {
+		datagrams->merged = true;
+		statistics->merged_packets += packets;
+	}
+	return packets;
+}
+
+uint32_t datagrams_input(struct datagrams *datagrams, struct dlcp_protocol *protocol, uint64_t now_ns,
 			 struct dlcp_engine_statistics *statistics)
 {
 	struct timespec real;
 	uint64_t real_now_ns;
 	uint32_t packets = 0;
-	bool merged = false;
 
 	if (datagrams->receive_errno && datagrams->receive_errno != EAGAIN && datagrams->receive_errno != EINTR)
 		statistics->receive_errors++;
 	clock_gettime(CLOCK_REALTIME, &real);
 	real_now_ns = (uint64_t)real.tv_sec * SECOND + (uint64_t)real.tv_nsec;
-	for (int i = 0; i < count; i++) {
-		struct ancillary ancillary = read_ancillary(datagrams, i);
-		uint32_t size = datagrams->sizes[i], segment = ancillary.segment ? ancillary.segment : size;
-		uint64_t at_ns = arrival_ns(&ancillary, real_now_ns, now_ns);
-		uint32_t offset = 0;
+	while (datagrams_left(datagrams) && packets < INPUT_PACKETS) {
+		int i = datagrams->taken++;
 
-		if (i + PREFETCH < count)
+		if (i + PREFETCH < datagrams->read)
 			__builtin_prefetch(datagrams->bytes[i + PREFETCH]);
-		statistics->socket_overflow = datagrams->overflow;
-		if (datagrams->truncated[i]) {
-			statistics->truncated++;
-			continue;
-		}
-		merged |= ancillary.segment > 0;
-		do { /* an empty datagram is one, too */
-			uint32_t rest = size - offset;
-
-			input_one(datagrams, protocol, &datagrams->from[i], datagrams->bytes[i] + offset,
-				  rest < segment ? rest : segment, ancillary.tos, at_ns, now_ns, statistics);
-			offset += segment;
-			packets++;
-		} while (offset < size);
-		statistics->merged_packets += ancillary.segment ? (size + segment - 1) / segment : 0;
+		packets += input_datagram(datagrams, protocol, i, real_now_ns, now_ns, statistics);
 	}
-	if (merged)
-		datagrams->batch = 1;
-	else if (count == datagrams->batch && count < DATAGRAMS_BATCH)
-		datagrams->batch *= 2;
+	if (datagrams->read && !datagrams_left(datagrams))
+		datagrams->batch = datagrams->merged ? MERGED_BATCH : DATAGRAMS_BATCH;
 	return packets;
 }
 

@@ -9,11 +9,11 @@
 
 enum {
 	DATAGRAMS_BATCH = 64,
-	/* How many are read at once grows from 1, and falls back to it when the kernel has merged some (UDP_GRO): what one
-	 * acknowledgement has not told yet and what is read before the next must fit its bitmap. */
+	MERGED_BATCH = 8, /* of datagrams that the kernel merged (UDP_GRO): half a megabyte, so that they stay in the cache */
 	/* A merged one has up to 64 KiB. The odd rest keeps the heads of single ones out of each other's cache lines. */
 	DATAGRAM_ROOM = 65536 + 2048 + 64,
 	ANCILLARY_ROOM = 128,
+	INPUT_PACKETS = DLCP_ACK_WINDOW / 2 - DLCP_BURST_PACKETS + 1, /* receivers acknowledge after half a bitmap at most */
 };
 
 /* Where a peer is: its address, the port that it listens at, and the ports that it sends from (that one first). */
@@ -36,6 +36,8 @@ struct datagrams {
 	uint32_t next;
 	uint64_t pending_since_ns;
 	int batch; /* datagrams to read at once */
+	int read, taken; /* of the datagrams that were read, the protocol has taken so many */
+	bool merged; /* some of them were */
 	struct sockaddr_in from[DATAGRAMS_BATCH];
 	uint8_t (*bytes)[DATAGRAM_ROOM];
 	_Alignas(16) uint8_t ancillary[DATAGRAMS_BATCH][ANCILLARY_ROOM];
@@ -44,10 +46,6 @@ struct datagrams {
 	bool truncated[DATAGRAMS_BATCH];
 	int receive_errno;
 };
-
-_Static_assert(DATAGRAMS_BATCH + DLCP_ACK_WINDOW / 2 <= DLCP_ACK_WINDOW &&
-		       DLCP_BURST_PACKETS + DLCP_ACK_WINDOW / 2 <= DLCP_ACK_WINDOW,
-	       "receivers acknowledge half a bitmap");
 
 enum datagrams_sent { DATAGRAMS_SENT, DATAGRAMS_BLOCKED, DATAGRAMS_NO_BUFFER };
 
@@ -65,12 +63,18 @@ bool datagrams_peer_address(const char *address, uint16_t port, const uint16_t *
 
 /* datagrams.c */
 
-/* Read what is there, up to datagrams->batch datagrams; returns their number. Does not wait. */
-int datagrams_receive(struct datagrams *datagrams);
+/* Read what is there, up to datagrams->batch datagrams; true if there may be more. Does not wait. */
+bool datagrams_receive(struct datagrams *datagrams);
 
-/* Give what was read to the protocol; returns the number of packets. */
-uint32_t datagrams_input(struct datagrams *datagrams, struct dlcp_protocol *protocol, int count, uint64_t now_ns,
+/* Give the protocol what was read, up to INPUT_PACKETS and the rest of a merged datagram, so that an acknowledgement may
+ * leave before it could no longer tell of all. Returns the number of packets. */
+uint32_t datagrams_input(struct datagrams *datagrams, struct dlcp_protocol *protocol, uint64_t now_ns,
 			 struct dlcp_engine_statistics *statistics);
+
+static inline bool datagrams_left(const struct datagrams *datagrams)
+{
+	return datagrams->taken < datagrams->read;
+}
 
 /* Forget what is pending: to the protocol a loss like any other. */
 void datagrams_abandon(struct datagrams *datagrams, struct dlcp_engine_statistics *statistics);

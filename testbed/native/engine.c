@@ -155,11 +155,11 @@ static int become_realtime(void)
 
 /* Give what was read to the protocol. A message that ends hands its data back to the caller: what the socket has not taken
  * of it must not be read any more. */
-static uint32_t input(struct dlcp_engine *engine, int received)
+static uint32_t input(struct dlcp_engine *engine)
 {
 	uint32_t sending = dlcp_protocol_sending(engine->protocol), packets;
 
-	packets = datagrams_input(&engine->datagrams, engine->protocol, received, now_ns(), &engine->statistics);
+	packets = datagrams_input(&engine->datagrams, engine->protocol, now_ns(), &engine->statistics);
 	if (dlcp_protocol_sending(engine->protocol) < sending && datagrams_holds_data(&engine->datagrams))
 		datagrams_abandon(&engine->datagrams, &engine->statistics);
 	return packets;
@@ -177,13 +177,15 @@ static void *run(void *argument)
 	prctl(PR_SET_NAME, "dlcp-engine");
 	prctl(PR_SET_TIMERSLACK, 1); /* the default adds 50 us and more to every pacing timer */
 	for (;;) {
-		int most = engine->datagrams.batch, received = datagrams_receive(&engine->datagrams);
+		bool more = datagrams_receive(&engine->datagrams);
 		uint64_t at;
 
 		pthread_mutex_lock(&engine->lock);
 		engine->statistics.receive_calls++;
-		packets += input(engine, received);
-		at = transmit(engine);
+		do {
+			packets += input(engine);
+			at = transmit(engine);
+		} while (datagrams_left(&engine->datagrams));
 		if (dlcp_protocol_has_completion(engine->protocol) || dlcp_protocol_gone(engine->protocol) >= 0)
 			pthread_cond_broadcast(&engine->completed);
 		if (may_leave(engine, &farewell)) {
@@ -194,7 +196,7 @@ static void *run(void *argument)
 			at = farewell.until_ns;
 		bool blocked = engine->datagrams.pending;
 		pthread_mutex_unlock(&engine->lock);
-		if (received == most)
+		if (more)
 			continue;
 		if (packets < STREAM_PACKETS)
 			sleep_until_something(engine, at, blocked);

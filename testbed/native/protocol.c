@@ -11,7 +11,7 @@
 /* Time of a fast link that one burst may take and one acknowledgement may stand for: less than a host's scheduler adds, and
  * at 10 Gbit/s and above no system call has more packets than GSO takes. */
 #define BURST_NS (100 * MICROSECOND)
-#define DEFAULT_STASH_BYTES (4u << 20)
+#define DEFAULT_STASH_BYTES (16u << 20)
 #define FASTEST_LINK_BPS 1e12 /* a full packet takes 12 of the nanoseconds that clocks count */
 
 int dlcp_fail(struct dlcp_protocol *protocol, int code, const char *format, ...)

@@ -63,7 +63,7 @@ struct dlcp_config {
 	uint8_t selective_drop; /* enum dlcp_selective_drop */
 	uint8_t eager_stop;     /* 1: a message ends as soon as its bound is met; 0: after the sender's first pass */
 	uint8_t magnitude_metric; /* enum dlcp_metric */
-	uint32_t stash_bytes;   /* at most so much memory for data that nobody expects yet; 0 = 4 MiB */
+	uint32_t stash_bytes;   /* at most so much memory for data that nobody expects yet; 0 = 16 MiB: a ring's neighbour begins the next all-reduce early */
 	double link_bps;        /* of this host's link: the pace of everything together */
 	char congestion_control[16];
 	uint64_t t_low_ns;      /* 0 = derived */

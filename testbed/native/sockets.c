@@ -128,7 +128,7 @@ bool datagrams_open(struct datagrams *datagrams, const struct dlcp_engine_config
 		}
 	for (uint32_t i = 0; i < datagrams->count; i++)
 		grow_send_buffer(datagrams->sockets[i], config->protocol.link_bps, statistics);
-	datagrams->batch = 1;
+	datagrams->batch = MERGED_BATCH;
 	datagrams->segmentation = !config->segmentation_off;
 	return true;
 }

@@ -19,6 +19,9 @@ INLINE_HEADERS = ("codepoint.h", "aqm.h")
 """Headers shared with the eBPF switch: plain constants, structs and inline functions, all of them declared."""
 GENERATED_ONLY = '#pragma GCC diagnostic ignored "-Wunused-parameter"'
 """Stands in the file that cffi writes, whose functions for calls without arguments have unused ones; not in ours."""
+NO_WIDE_LOADS = "-fno-tree-slp-vectorize"
+"""A load that spans two fields just written waits until all stores before them, a packet's payload, are in memory: 0.04
+of 0.3 us a packet on loopback."""
 BPF_SOURCE = re.compile(r".*\.bpf\.c")
 
 
@@ -73,7 +76,7 @@ ffi.set_source(
     sources=sources(),
     depends=headers(),
     include_dirs=[str(NATIVE.relative_to(ROOT))],
-    extra_compile_args=["-std=gnu11", "-O3", "-Wall", "-Wextra", "-Werror"],
+    extra_compile_args=["-std=gnu11", "-O3", NO_WIDE_LOADS, "-Wall", "-Wextra", "-Werror"],
     extra_link_args=["-pthread"],
     libraries=["m"],
     py_limited_api=True,
