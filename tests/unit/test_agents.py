@@ -146,6 +146,20 @@ def check_iterations(columns: dict[str, list], start_s: float, end_s: float) -> 
     assert len({crc32 for _, crc32 in pairs}) == SPEC.iterations, "every iteration changes the parameters"
 
 
+def test_source_ports__are_told_to_every_peer(zygote: Zygote, tmp_path: Path) -> None:
+    """A peer drops what comes from a port that it was not told of: the job would stall."""
+    settings = TransportSettings(kind="dlcp", source_ports=4)
+    with agents(zygote, SPEC.hosts) as started:
+        job = session(started, SPEC, settings, tmp_path)
+        job.open()
+        job.start()
+        job.wait()
+        result = job.collect()
+        job.close()
+    assert broken_promises(result.iterations, result.messages) == ""
+    assert all(found["transport"]["strange_address"] == 0 for found in result.statistics.values())
+
+
 def check_messages(columns: dict[str, list], settings: TransportSettings) -> None:
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     sizes = [tensor.size_bytes for tensor in SPEC.tensors(settings)]

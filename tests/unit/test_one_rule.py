@@ -5,6 +5,8 @@ import pytest
 from dlcp.agents.background import PAYLOAD_BYTES
 from dlcp.model.qos import PRECEDENCES, QUEUES
 from dlcp.model.regime import PACKET_BYTES
+from dlcp.model.workload import MOST_SOURCE_PORTS
+from dlcp.transport import values
 from dlcp.transport._native import lib
 from dlcp.transport.codepoint import tos_of_queue
 from dlcp.transport.tagging import ELEMENT_BYTES, PACKET_ELEMENTS
@@ -12,6 +14,11 @@ from dlcp.transport.tagging import ELEMENT_BYTES, PACKET_ELEMENTS
 
 def test_packets_are_of_the_size_that_wire_h_says() -> None:
     assert PACKET_ELEMENTS * ELEMENT_BYTES == PACKET_BYTES == PAYLOAD_BYTES == lib.DLCP_PAYLOAD_BYTES
+    assert values.PAYLOAD_BYTES == lib.DLCP_PAYLOAD_BYTES
+
+
+def test_source_ports_are_as_many_as_engine_h_allows() -> None:
+    assert lib.DLCP_SOURCE_PORTS_MOST == MOST_SOURCE_PORTS
 
 
 def test_queues_and_precedences_are_those_of_codepoint_h() -> None:

@@ -141,12 +141,20 @@ def test_dlcp__timelys_thresholds_are_stretched_with_time() -> None:
         ({"t_low_s": "3 ms", "t_high_s": "1 ms"}, "must lie between 0 and t_high_s"),
         ({"loss_bound_schedule": [["20 %", 0], ["20 %", 0.1]]}, "must grow from pair to pair"),
         ({"loss_bound": "most"}, "or strict, or quality"),
+        ({"spraying": "source-ports", "load_balancing": "per-packet"}, "needs load_balancing: flow-hash"),
         ({"priority_queues": 8}, "less than or equal to 7"),
     ],
 )
 def test_dlcp__knobs_that_make_no_sense_are_refused(knobs: dict[str, object], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
         dlcp(**knobs)
+
+
+def test_dlcp__spraying_by_source_ports_leaves_the_choice_to_flow_hashes() -> None:
+    scheme = dlcp(spraying="source-ports", source_ports=6)
+    assert scheme.intent(BUFFER_BYTES).load_balancing == "flow-hash"
+    assert scheme.transport(LAB).source_ports == 6
+    assert dlcp().transport(LAB).source_ports == 1
 
 
 def test_dlcp__seven_queues_leave_only_the_control_queue() -> None:

@@ -25,7 +25,7 @@ from dlcp.agents.scripts import JobOptions, load_script
 from dlcp.errors import Problem
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.endpoint import Endpoint, Floats, TransportError
-from dlcp.transport.opening import open_endpoint
+from dlcp.transport.opening import meet, open_endpoint, source_ports
 from dlcp.transport.optimizer import Sgd
 from dlcp.transport.parameter_server import Iteration, Server, Worker, declare, parameters_crc32
 from dlcp.transport.ring_worker import RingWorker
@@ -65,12 +65,18 @@ class Agent:
         connects_to: list[int],
         link_rate_bps: float,
     ) -> dict[str, Any]:
-        """Open this rank's transport; returns when every peer is there."""
+        """Open this rank's transport; returns when every peer is there. source_ports: see `meet`."""
         self._rank, self._settings = rank, TransportSettings.model_validate(settings)
         self._endpoint = open_endpoint(
             rank, address, port, {int(peer): (host, at) for peer, (host, at) in peers.items()}, self._settings,
             job_cookie=cookie, connects_to=tuple(connects_to), link_rate_bps=link_rate_bps,
         )  # fmt: skip
+        return {"source_ports": source_ports(self._endpoint)}
+
+    def meet(self, peers: dict[str, list[Any]]) -> dict[str, Any]:
+        """Learn of peers that send from several ports: rank → address, port, source ports."""
+        assert self._endpoint is not None, "open comes before meet"
+        meet(self._endpoint, {int(peer): (host, at, others) for peer, (host, at, others) in peers.items()})
         return {}
 
     def prepare(self, job: dict[str, Any]) -> dict[str, Any]:

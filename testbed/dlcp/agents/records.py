@@ -16,7 +16,8 @@ from dlcp.transport.endpoint import RELIABLE, Bound, Completion, Leg
 from dlcp.transport.parameter_server import Iteration
 from dlcp.transport.ring import hop_bound
 from dlcp.transport.ring_worker import chunks_must_arrive
-from dlcp.transport.tagging import Tensor, packets
+from dlcp.transport.tagging import Tensor
+from dlcp.transport.values import packets
 
 Columns = dict[str, list[Any]]
 _COMPLETION_FIELDS = (

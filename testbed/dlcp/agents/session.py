@@ -70,7 +70,9 @@ class JobSession:
     def open(self) -> None:
         """Connect all ranks and prepare the job on each; all must agree on tensors and initial parameters."""
         commands = {host: self._open_command(rank) for rank, host in enumerate(self._spec.hosts)}
-        request_all(self._agents, commands, OPEN_TIMEOUT_S)
+        opened = request_all(self._agents, commands, OPEN_TIMEOUT_S)
+        if self._settings.source_ports > 1:
+            self._meet(commands, {host: found["source_ports"] for host, found in opened.items()})
         job = self._spec.model_dump(mode="json")
         prepared = self._all({"command": "prepare", "job": job}, PREPARE_TIMEOUT_S)
         expected = digest(self._spec.tensors(self._settings))
@@ -129,6 +131,17 @@ class JobSession:
     def close(self) -> None:
         """Close all transports; the agents live on."""
         self._all({"command": "close"}, COLLECT_TIMEOUT_S)
+
+    def _meet(self, opened: dict[str, dict[str, Any]], ports: dict[str, list[int]]) -> None:
+        """Tell every rank of its peers' source ports. opened: host → the command that opened it."""
+        commands = {
+            host: {
+                "command": "meet",
+                "peers": {peer: [*where, ports[self._spec.hosts[peer]]] for peer, where in command["peers"].items()},
+            }
+            for host, command in opened.items()
+        }
+        request_all(self._agents, commands, OPEN_TIMEOUT_S)
 
     def _all(self, command: dict[str, Any], timeout_s: float) -> dict[str, dict[str, Any]]:
         return request_all(self._agents, dict.fromkeys(self._agents, command), timeout_s)

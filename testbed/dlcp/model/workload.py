@@ -103,6 +103,8 @@ class Incast(Frozen):
 Background = Incast
 
 
+MOST_SOURCE_PORTS = 16
+"""DLCP_SOURCE_PORTS_MOST of engine.h."""
 Magnitude = Literal["small", "large"]
 """Of a packet's gradients, against the median of its layer."""
 
@@ -116,6 +118,7 @@ class TransportSettings(Frozen):
     pull_loss_bound: what each worker may lose of the parameters, but for every full_sync_every-th iteration.
     holes: see schemes/dlcp.py. droppable_front, droppable_back: which packets, by gradient magnitude, of the layers
     before and in the protected tail. t_low_s, t_high_s: TIMELY's thresholds; 0 = from what is measured.
+    source_ports: bursts leave from so many UDP ports in turn.
     """
 
     kind: Literal["tcp", "dlcp"]
@@ -137,9 +140,9 @@ class TransportSettings(Frozen):
     protected_tail_share: Fraction = 0.2
     droppable_front: tuple[Magnitude, ...] = ("small",)
     droppable_back: tuple[Magnitude, ...] = ()
-    magnitude: Literal["mean", "l2", "max"] = "mean"
     t_low_s: float = Field(default=0.0, ge=0)
     t_high_s: float = Field(default=0.0, ge=0)
+    source_ports: int = Field(default=1, ge=1, le=MOST_SOURCE_PORTS)
     must_arrive_below_packets: int = 8
 
 

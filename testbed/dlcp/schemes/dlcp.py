@@ -9,7 +9,7 @@ from pydantic import Field, PlainValidator, model_validator
 from dlcp.model.experiment import Scaling
 from dlcp.model.qos import DropProfile, LoadBalancing, QosIntent, QueueIntent
 from dlcp.model.units import Duration, Fraction, QuantityError, parse_fraction
-from dlcp.model.workload import HostSettings, Job, Magnitude, TransportSettings, Workload
+from dlcp.model.workload import MOST_SOURCE_PORTS, HostSettings, Job, Magnitude, TransportSettings, Workload
 from dlcp.schemes.base import Scheme, UnfitError
 from dlcp.transport.tagging import data_queues
 
@@ -147,11 +147,22 @@ class Dlcp(Scheme):
     load_balancing: LoadBalancing = Field(
         default="per-packet", description="how a switch chooses among equal paths: for each packet, or by flow hash"
     )
+    spraying: Literal["switch", "source-ports"] = Field(
+        default="switch",
+        description="who spreads packets over paths: the switch (load_balancing), or the sender, whose bursts leave "
+        "from several UDP ports in turn while switches choose by flow hash",
+    )
+    source_ports: int = Field(
+        default=8, ge=2, le=MOST_SOURCE_PORTS, description="with spraying source-ports: how many ports"
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.droppable_from > self.droppable_until:
             raise ValueError(f"droppable_from {self.droppable_from} is above droppable_until {self.droppable_until}")
+        asked_of_switches = self.load_balancing if "load_balancing" in self.model_fields_set else "flow-hash"
+        if self.spraying == "source-ports" and asked_of_switches != "flow-hash":
+            raise ValueError("spraying by source-ports needs load_balancing: flow-hash in the switches")
         starts = [done for done, _ in self.loss_bound_schedule]
         if starts != sorted(set(starts)):
             raise ValueError("the shares of training in loss_bound_schedule must grow from pair to pair")
@@ -179,7 +190,8 @@ class Dlcp(Scheme):
         profiles = self._profiles(port_buffer_bytes)
         queues = {queue: QueueIntent(profiles=profiles) for queue in data_queues(self.priority_queues)}
         queues[CONTROL_QUEUE] = QueueIntent(reserved=int(self.control_reserved * port_buffer_bytes))
-        return QosIntent(name="dlcp", port_buffer=port_buffer_bytes, queues=queues, load_balancing=self.load_balancing)
+        balancing: LoadBalancing = "flow-hash" if self.spraying == "source-ports" else self.load_balancing
+        return QosIntent(name="dlcp", port_buffer=port_buffer_bytes, queues=queues, load_balancing=balancing)
 
     def transport(self, scaling: Scaling) -> TransportSettings:
         return TransportSettings(
@@ -199,7 +211,8 @@ class Dlcp(Scheme):
             must_arrive_below_packets=self.must_arrive_below_packets,
             droppable_front=self.droppable_front,
             droppable_back=self.droppable_back,
-            magnitude=self.magnitude,
+            magnitude_metric=self.magnitude,
+            source_ports=self.source_ports if self.spraying == "source-ports" else 1,
             t_low_s=(self.t_low_s or 0.0) * scaling.time_dilation,
             t_high_s=(self.t_high_s or 0.0) * scaling.time_dilation,
         )

@@ -91,7 +91,6 @@ class DlcpEndpoint:
         config.protocol.selective_drop = _SELECTIVE_DROP[settings.selective_drop]
         config.protocol.magnitude_metric = _METRICS[settings.magnitude_metric]
         config.protocol.eager_stop = settings.stop == "eager"
-        config.protocol.magnitude_metric = _METRICS[settings.magnitude]
         config.protocol.t_low_ns = round(settings.t_low_s * NS)
         config.protocol.t_high_ns = round(settings.t_high_s * NS)
         config.protocol.link_bps = link_rate_bps

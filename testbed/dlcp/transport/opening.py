@@ -28,6 +28,7 @@ def open_endpoint(
 
     peers: rank → (address, port) of every rank that this one exchanges messages with; connects_to: those that
     this end connects to, for a transport with connections; link_rate_bps: the host's line rate, for one that paces.
+    Where settings.source_ports is above 1, `meet` must follow before anything is sent.
     KeyError for an unknown kind; TransportError or OSError when it cannot be opened.
     """
     opener = _OPENERS[settings.kind]
@@ -62,7 +63,26 @@ def _open_dlcp(
     from dlcp.transport.engine import DlcpEndpoint
 
     cookie = job_cookie & 0xFFFF_FFFF  # what its header has room for
-    return DlcpEndpoint(rank, address, port, peers, settings, job_cookie=cookie, link_rate_bps=link_rate_bps)
+    # Where data leave from several ports, peers are known only when all have said theirs: see meet.
+    known = peers if settings.source_ports == 1 else {}
+    return DlcpEndpoint(
+        rank, address, port, known, settings, job_cookie=cookie, link_rate_bps=link_rate_bps,
+        source_ports=settings.source_ports,
+    )  # fmt: skip
+
+
+def source_ports(endpoint: Endpoint) -> list[int]:
+    """The ports that an endpoint's data leave from besides its own; its peers must be told of them (meet)."""
+    return list(getattr(endpoint, "source_ports", ()))
+
+
+def meet(endpoint: Endpoint, peers: dict[int, tuple[str, int, list[int]]]) -> None:
+    """Tell an endpoint that was opened with several source ports of its peers: rank → address, port, source ports."""
+    from dlcp.transport.engine import DlcpEndpoint
+
+    assert isinstance(endpoint, DlcpEndpoint), "only DLCP has source ports"
+    for rank, (address, port, others) in sorted(peers.items()):
+        endpoint.add_peer(rank, address, port, others)
 
 
 _Opener = Callable[

@@ -18,7 +18,8 @@ from dlcp.transport.bounds import Bounds
 from dlcp.transport.endpoint import Bound, Completion, Endpoint, Floats
 from dlcp.transport.optimizer import Optimizer
 from dlcp.transport.ring import AllReduced, RingAllReduce, chunk_cuts
-from dlcp.transport.tagging import Tensor, packets
+from dlcp.transport.tagging import Tensor
+from dlcp.transport.values import packets
 from dlcp.transport.waiting import STALL_TIMEOUT_S, Patience
 
 _SLICE_S = 0.2

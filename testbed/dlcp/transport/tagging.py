@@ -13,10 +13,10 @@ from typing import Literal
 
 from dlcp.model.workload import Magnitude, TransportSettings
 from dlcp.transport.endpoint import Droppable
+from dlcp.transport.values import element_bytes, packet_elements, packets
 
-ELEMENT_BYTES = 4
-PACKET_ELEMENTS = 360
-"""Payload of one packet at MTU 1500: 1440 bytes (wire.h)."""
+ELEMENT_BYTES = element_bytes("float32")
+PACKET_ELEMENTS = packet_elements("float32")
 TOLERANCE = 1.25
 """A bucket may exceed its target by this factor before it is split or closed: no crumbs after a full bucket."""
 SHARED_TOP_QUEUE = 5
@@ -100,11 +100,6 @@ def _droppable(magnitudes: tuple[Magnitude, ...]) -> Droppable:
     for magnitude in magnitudes:
         found |= Droppable.SMALL if magnitude == "small" else Droppable.LARGE
     return found
-
-
-def packets(elements: int) -> int:
-    """How many packets carry this many elements."""
-    return ceil(elements / PACKET_ELEMENTS)
 
 
 def balance(sizes: list[int], servers: int) -> list[int]:
