@@ -26,11 +26,19 @@ static uint8_t control_tos(void)
 	return dlcp_tos(DLCP_CONTROL_QUEUE, 0, DLCP_ECN_NOT_ECT);
 }
 
+/* All in the control queue but for what must not overtake the data that it speaks of. */
+static uint8_t tos_of(const struct dlcp_protocol *protocol, const struct control *control)
+{
+	if (control->kind != CONTROL_PASSED)
+		return control_tos();
+	return dlcp_class_tos(protocol, protocol->tensors[control->key.tensor].shape.queue, CLASS_RELIABLE);
+}
+
 /* Write what a control intent asks for into control_packet; its length, or 0 when it is pointless by now. */
 static size_t build_control(struct dlcp_protocol *protocol, const struct control *control)
 {
 	static const uint8_t types[] = {
-		[CONTROL_DONE] = DLCP_DONE, [CONTROL_NACK] = DLCP_NACK, [CONTROL_WAIT] = DLCP_NACK,
+		[CONTROL_DONE] = DLCP_DONE, [CONTROL_PASSED] = DLCP_DONE, [CONTROL_NACK] = DLCP_NACK, [CONTROL_WAIT] = DLCP_NACK,
 		[CONTROL_STOP] = DLCP_STOP,
 	};
 	uint8_t *bytes = protocol->control_packet;
@@ -40,6 +48,7 @@ static size_t build_control(struct dlcp_protocol *protocol, const struct control
 	dlcp_fill_header(protocol, types[control->kind], &control->key, &header);
 	switch (control->kind) {
 	case CONTROL_DONE:
+	case CONTROL_PASSED:
 		message = dlcp_outgoing_find(protocol, control->peer, &control->key);
 		if (!message)
 			return 0;
@@ -69,7 +78,7 @@ bool dlcp_poll_control(struct dlcp_protocol *protocol, uint64_t now_ns, struct d
 		size_t bytes = build_control(protocol, &control);
 
 		if (bytes)
-			return control_burst(protocol, control.peer, control_tos(), bytes, now_ns, burst);
+			return control_burst(protocol, control.peer, tos_of(protocol, &control), bytes, now_ns, burst);
 	}
 	return false;
 }

@@ -75,6 +75,7 @@ struct outgoing {
 	uint32_t nack_history;  /* others up to this one tell of a past that retransmissions have mended */
 	uint64_t done_at_ns;    /* when DONE is due; NEVER while packets are under way */
 	uint32_t done_tries;
+	uint64_t passed_at_ns;  /* when to say that the first pass is over; NEVER before that, and once it was said */
 	bool listed;
 	uint64_t resent_bytes, start_ns;
 	uint32_t probes;
@@ -152,7 +153,7 @@ struct peer {
 	uint64_t min_rtt_ns, old_min_rtt_ns, min_rtt_since_ns; /* two half windows */
 	uint64_t srtt_ns, rttvar_ns; /* of all queues together, for control packets' timers */
 	uint64_t host_ns, reorder_ns, loss_check_ns;
-	uint64_t done_hint_ns; /* no waiting message's done_at_ns is earlier */
+	uint64_t done_hint_ns; /* no waiting message's done_at_ns or passed_at_ns is earlier */
 	uint32_t reported_ce, reported_overflow;
 	uint64_t transmissions; /* that took a sequence number, probes too */
 	uint64_t sent, lost;    /* data packets */
@@ -189,7 +190,7 @@ struct stash {
 	uint32_t used, made, most; /* packets */
 };
 
-enum control_kind { CONTROL_DONE, CONTROL_NACK, CONTROL_WAIT, CONTROL_STOP };
+enum control_kind { CONTROL_DONE, CONTROL_PASSED, CONTROL_NACK, CONTROL_WAIT, CONTROL_STOP };
 
 struct control {
 	struct dlcp_key key;
@@ -374,6 +375,7 @@ void dlcp_on_ack(struct dlcp_protocol *protocol, struct peer *peer, const struct
 void dlcp_detect_losses(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns);
 uint64_t dlcp_timeout(const struct dlcp_protocol *protocol, const struct peer *peer, uint32_t tries);
 uint64_t dlcp_lane_rtt(const struct peer *peer, const struct lane *lane);
+uint64_t dlcp_patience(const struct peer *peer, const struct lane *lane);
 uint64_t dlcp_lane_timer(const struct dlcp_protocol *protocol, const struct peer *peer, uint8_t queue);
 
 /* receiver.c */

@@ -309,7 +309,7 @@ static void judge(struct dlcp_protocol *protocol, struct peer *peer, struct inco
 	message->energy = done->energy;
 	if (satisfied(protocol, message))
 		finish(protocol, peer, message, now_ns);
-	else
+	else if (done->round) /* round 0 only tells that the pass is over: what is lost is still being found out */
 		dlcp_control_push(protocol, &nack);
 }
 

@@ -84,6 +84,14 @@ uint64_t dlcp_lane_rtt(const struct peer *peer, const struct lane *lane)
 	return lane->srtt_ns ? lane->srtt_ns : peer->srtt_ns;
 }
 
+/* How long after it left a packet of a queue that others have overtaken counts as late, no more as reordered. */
+uint64_t dlcp_patience(const struct peer *peer, const struct lane *lane)
+{
+	uint64_t srtt_ns = dlcp_lane_rtt(peer, lane);
+
+	return srtt_ns + srtt_ns / 8 + peer->reorder_ns;
+}
+
 /* When a lane's evidence is overdue; NEVER when nothing is in flight. */
 uint64_t dlcp_lane_timer(const struct dlcp_protocol *protocol, const struct peer *peer, uint8_t queue)
 {
@@ -196,7 +204,7 @@ static uint64_t lost_at(const struct peer *peer, const struct record *record, ui
 {
 	const struct lane *lane = &peer->lanes[record->queue];
 	int32_t overtaken_by = lane->any_acked ? (int32_t)(lane->newest_ordinal - record->ordinal) : 0;
-	uint64_t srtt_ns = dlcp_lane_rtt(peer, lane), patience_ns = srtt_ns + srtt_ns / 8 + peer->reorder_ns;
+	uint64_t srtt_ns = dlcp_lane_rtt(peer, lane), patience_ns = dlcp_patience(peer, lane);
 
 	if (overtaken_by <= 0)
 		return NEVER;

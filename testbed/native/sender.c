@@ -184,7 +184,7 @@ void dlcp_outgoing_changed(struct dlcp_protocol *protocol, struct outgoing *mess
 		peer->done_hint_ns = message->done_at_ns;
 }
 
-/* Queue a DONE for every message of a peer whose time has come. */
+/* Queue a DONE for every message of a peer whose time has come, and tell of passes that are over. */
 void dlcp_run_done_timers(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns)
 {
 	if (peer->done_hint_ns > now_ns)
@@ -199,8 +199,14 @@ void dlcp_run_done_timers(struct dlcp_protocol *protocol, struct peer *peer, uin
 			message->probes++;
 			message->done_at_ns = now_ns + dlcp_timeout(protocol, peer, message->done_tries++);
 		}
-		if (message->done_at_ns < peer->done_hint_ns)
-			peer->done_hint_ns = message->done_at_ns;
+		if (message->passed_at_ns <= now_ns) {
+			struct control passed = { .kind = CONTROL_PASSED, .peer = peer->rank, .key = message->key };
+
+			if (message->arrived < message->packets)
+				dlcp_control_push(protocol, &passed);
+			message->passed_at_ns = NEVER;
+		}
+		peer->done_hint_ns = dlcp_earlier(peer->done_hint_ns, dlcp_earlier(message->done_at_ns, message->passed_at_ns));
 	}
 }
 
@@ -220,7 +226,7 @@ static void prepare(struct dlcp_protocol *protocol, struct outgoing *message, co
 	message->lost_bytes = message->resent_bytes = 0;
 	message->lost_energy = 0;
 	message->round = message->nack_round = message->nack_history = 0;
-	message->done_at_ns = NEVER;
+	message->done_at_ns = message->passed_at_ns = NEVER;
 	message->done_tries = message->probes = 0;
 	message->start_ns = now_ns;
 	message->listed = false;

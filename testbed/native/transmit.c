@@ -149,6 +149,17 @@ static void ask_for_ack(struct dlcp_protocol *protocol, struct peer *peer, uint8
 	}
 }
 
+/* The first pass of a message of which something may be missing has left. Once what is late counts as lost, the receiver is
+ * told, so that it need not wait until losses at the very end are proven. */
+static void pass_left(struct dlcp_protocol *protocol, struct peer *peer, struct outgoing *message, uint8_t queue,
+		      uint64_t now_ns)
+{
+	if (!message->allowed_bytes || protocol->config.eager_stop)
+		return;
+	message->passed_at_ns = now_ns + dlcp_patience(peer, &peer->lanes[queue]);
+	peer->done_hint_ns = dlcp_earlier(peer->done_hint_ns, message->passed_at_ns);
+}
+
 /* Packets of one class of one message, as many as window, pace and GSO allow. */
 static void fill(struct dlcp_protocol *protocol, struct peer *peer, struct outgoing *message, uint64_t now_ns,
 		 struct dlcp_burst *burst)
@@ -158,6 +169,7 @@ static void fill(struct dlcp_protocol *protocol, struct peer *peer, struct outgo
 	uint32_t window = window_packets(peer, queue), at_once = (window + 3) / 4;
 	uint32_t room = window - in_the_way(peer, queue);
 	uint64_t pace = pace_ns(peer, queue);
+	bool first_pass = message->cursor < message->packets;
 
 	*burst = (struct dlcp_burst){ .peer = peer->rank, .head_bytes = DLCP_HEADER_BYTES };
 	if (room > at_once)
@@ -184,6 +196,8 @@ static void fill(struct dlcp_protocol *protocol, struct peer *peer, struct outgo
 	lane->next_send_ns += pace * burst->packets;
 	ask_for_ack(protocol, peer, queue, !dlcp_has_packets(message), burst);
 	dlcp_outgoing_changed(protocol, message, now_ns);
+	if (first_pass && message->cursor == message->packets)
+		pass_left(protocol, peer, message, queue, now_ns);
 }
 
 /* The next burst of data: highest queue first, then the oldest message whose peer may receive. */

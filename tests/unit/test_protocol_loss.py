@@ -65,6 +65,47 @@ def test_loss_within_the_bound_is_not_repaired() -> None:
     assert world.nodes[0].done[0].probes == 1
 
 
+def test_a_tail_lost_within_the_bound_ends_without_waiting_for_proof() -> None:
+    """Nothing leaves after the last packets, so nothing proves them lost; the end of the pass is said behind them."""
+    world = pair(36_000, bound_ppm=100_000)
+    left: list[int] = []
+
+    def network(w: World, packet: Packet) -> None:
+        if packet.type == lib.DLCP_DATA:
+            left.append(w.now_ns)
+        if packet.type == lib.DLCP_DONE:
+            assert packet.queue != lib.DLCP_CONTROL_QUEUE, "it would overtake the data that it speaks of"
+        if packet.type != lib.DLCP_DATA or len(left) <= 95:
+            lossless(w, packet)
+
+    world.network = network
+    send(world)
+    world.run(1_000 * MS, lambda: not under_way(world))
+    done = world.nodes[1].done[0]
+    assert done.lost_bytes == 5 * 1440
+    assert done.end_ns < left[-1] + 3 * 600 * US, "three round trips"
+    sender = world.nodes[0].statistics()
+    assert (sender["losses_detected"], sender["packets_resent"], sender["probes_sent"]) == (0, 0, 0)
+
+
+def test_what_is_late_by_less_than_a_round_trip_still_counts() -> None:
+    """The end of a pass is not told before what was sprayed over a longer path had time to come."""
+    world = pair(36_000, bound_ppm=100_000)
+    sent: list[int] = []
+
+    def network(w: World, packet: Packet) -> None:
+        if packet.type == lib.DLCP_DATA:
+            sent.append(index(packet))
+        late_ns = 500 * US if packet.type == lib.DLCP_DATA and len(sent) > 96 else 0
+        w.deliver(packet, w.now_ns + 300 * US + late_ns)
+
+    world.network = network
+    buffer = send(world)
+    world.run(1_000 * MS, lambda: not under_way(world))
+    assert world.nodes[1].done[0].lost_bytes == 0
+    assert np.array_equal(buffer, contents(0, (0, 0, 0), 36_000))
+
+
 def test_a_reliable_message_is_repaired_from_acknowledgements_alone() -> None:
     """One packet lost in the middle: resent once, within a few round trips, with no DONE and no NACK."""
     world = pair(36_000)
