@@ -14,6 +14,7 @@ from loopback import TCP, ring, together
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.endpoint import RELIABLE, Bound, Counts, Dtype, Endpoint, Leg, MessageKey, TransportError, Values
 from dlcp.transport.ring import (
+    SEGMENT_HOP_BYTES,
     AllReduced,
     Holes,
     RingAllReduce,
@@ -231,11 +232,11 @@ def test_chunks__are_whole_packets_that_differ_by_one_at_most(dtype: Dtype, size
 
 
 def test_segments__make_hops_of_about_the_wanted_size() -> None:
-    elements, size = 25 * 2**20 // 4, 4
+    elements, size = 100 * 2**20 // 4, 4
     cuts = segment_cuts(elements, size)
     hops = [(b - a) * 4 / size for a, b in pairwise(cuts)]
     assert (cuts[0], cuts[-1]) == (0, elements)
-    assert all(2**19 < hop < 2**21 for hop in hops)
+    assert all(SEGMENT_HOP_BYTES / 2 < hop < SEGMENT_HOP_BYTES * 2 for hop in hops)
     assert segment_cuts(100, size) == [0, 100]
 
 

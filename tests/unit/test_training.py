@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from dlcp.agents.agent import optimizer
 from dlcp.agents.handles import Zygote
 from dlcp.agents.jobs import JobSpec, plan_job
+from dlcp.agents.records import messages_an_iteration
 from dlcp.agents.scripts import JobOptions, load_script
 from dlcp.errors import Problem
 from dlcp.model.experiment import Scaling
@@ -49,12 +50,12 @@ def zygote(data: None) -> Iterator[Zygote]:
         yield found
 
 
-def spec(byte_scale: float = 1.0) -> JobSpec:
+def spec(byte_scale: float = 1.0, pattern: str = "parameter-server") -> JobSpec:
     path = WORKLOADS / "fashion-mnist-cnn.yaml"
     workload = TypeAdapter(Workload).validate_python(yaml.safe_load(path.read_text()))
     job = Job(
-        workload="fashion-mnist-cnn", workers=("h1", "h2"), servers=("h3",), iterations=STEPS, bucket=40_000,
-        evaluations=3,
+        workload="fashion-mnist-cnn", workers=("h1", "h2"), servers=() if pattern == "ring" else ("h3",),
+        pattern=pattern, iterations=STEPS, bucket=40_000, evaluations=3,
     )  # fmt: skip
     return plan_job("real", job, workload, Scaling(lab_rate="10 Gbit/s", byte_scale=byte_scale), seed=3)
 
@@ -81,11 +82,12 @@ def reference_loss_and_accuracy(found: JobSpec) -> tuple[float, float]:
         return float(jobs[0].loss(output, labels)), float((output.argmax(1) == labels).float().mean())
 
 
+@pytest.mark.parametrize("pattern", ["parameter-server", "ring"])
 @pytest.mark.parametrize("settings", SETTINGS, ids=["tcp", "dlcp"])
 def test_training__equals_the_same_steps_in_one_process(
-    zygote: Zygote, settings: TransportSettings, tmp_path: Path
+    zygote: Zygote, settings: TransportSettings, pattern: str, tmp_path: Path
 ) -> None:
-    found = spec()
+    found = spec(pattern=pattern)
     with agents(zygote, found.hosts) as started:
         job = session(started, found, settings, tmp_path)
         job.open()
@@ -103,7 +105,7 @@ def test_training__equals_the_same_steps_in_one_process(
     assert len(rows) == 2 * STEPS
     assert len(set(rows)) == STEPS, "both workers hold the same bits after every iteration"
     assert all(compute_s > 0 for compute_s in result.iterations["compute_s"])
-    assert len(result.messages["job"]) == STEPS * len(found.tensors(settings)) * 2 * 2
+    assert len(result.messages["job"]) == STEPS * messages_an_iteration(found, found.tensors(settings))
 
 
 def test_layers__are_the_models() -> None:

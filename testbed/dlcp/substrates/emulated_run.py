@@ -23,6 +23,7 @@ from dlcp.model.regime import regime
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
 from dlcp.model.tables import write_columns, write_rows
+from dlcp.model.units import show_fraction
 from dlcp.model.workload import HostSettings, TransportSettings
 from dlcp.schemes import scheme_class
 from dlcp.schemes.base import Scheme
@@ -117,6 +118,11 @@ class _Conductor:
         self._write(job, training, ports, observed)
         self._judge(result, job, ports, observed, len(unaccounted) + _stray_packets(strays))
         result.warnings += unaccounted
+        if self._settings.pull_loss_bound and self._settings.full_sync_every > 1:
+            result.warnings.append(
+                f"workers may drift apart: pulls may lose {show_fraction(self._settings.pull_loss_bound)}, but for "
+                f"every {self._settings.full_sync_every}th iteration and the last"
+            )
 
     @contextmanager
     def _agents(self, fabric: Fabric) -> Iterator[tuple[dict[str, AgentHandle], dict[str, AgentHandle]]]:

@@ -104,8 +104,7 @@ class TransportError(RuntimeError):
 
 
 class Endpoint(Protocol):
-    """One rank's end. One thread drives it, but for DLCP's: there `declare`, `receive` and `send` may be called by
-    other threads while one thread waits.
+    """One rank's end. One thread waits; `declare`, `receive` and `send` may be called by any thread meanwhile.
 
     Every tensor's size, layer and bounds are agreed before they are used (`declare`), the same at every rank.
     """
