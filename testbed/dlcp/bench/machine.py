@@ -7,12 +7,17 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+
 from dlcp.substrates.fidelity import MachineMonitor, cores
 from dlcp.substrates.probe import machine_facts
 
 BUSY_BEFORE_LIMIT = 0.2
 """Share of all cores busy before the bench began: above it, others' work is in the figures."""
 _LOOK_S = 0.5
+_COPIED_BYTES = 64_000_000
+"""Twice as many as a server's last-level cache is likely to hold."""
+_COPIES = 4
 
 
 class Watch:
@@ -47,6 +52,18 @@ class Watch:
             "quiet": self._busy_before <= BUSY_BEFORE_LIMIT,
         }
         return found | {"words": _words(found)}
+
+
+def copy_s(size_bytes: int) -> float:
+    """What one memory copy of so many bytes takes here, from memory to memory: the best of a few, by CPU time."""
+    source = np.ones(_COPIED_BYTES, np.uint8)
+    target = np.empty_like(source)
+    taken = []
+    for _ in range(_COPIES):
+        begun_s = time.thread_time()
+        np.copyto(target, source)
+        taken.append(time.thread_time() - begun_s)
+    return min(taken) * size_bytes / _COPIED_BYTES
 
 
 def _words(found: dict[str, Any]) -> str:
