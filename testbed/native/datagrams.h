@@ -26,6 +26,7 @@ struct peer_address {
 struct datagrams {
 	int sockets[DLCP_SOURCE_PORTS_MOST]; /* the first sends and receives, others only send */
 	uint16_t ports[DLCP_SOURCE_PORTS_MOST];
+	int router; /* sends nothing: asked for the MTU of paths. In the same network namespace, whoever adds peers; 0 = none */
 	uint32_t count, turn; /* turn: of the socket for the next burst of data */
 	struct peer_address peers[DLCP_MAX_RANKS];
 	bool segmentation;
@@ -58,8 +59,9 @@ void datagrams_close(struct datagrams *datagrams);
 
 /* What belongs into datagrams->peers; false and an error's sentence if the address is not an IPv4 address, there are too
  * many ports, or the path is known to carry only smaller packets. */
-bool datagrams_peer_address(const char *address, uint16_t port, const uint16_t *source_ports, uint32_t source_count,
-			    struct peer_address *peer, char *error, size_t error_bytes);
+bool datagrams_peer_address(const struct datagrams *datagrams, const char *address, uint16_t port,
+			    const uint16_t *source_ports, uint32_t source_count, struct peer_address *peer, char *error,
+			    size_t error_bytes);
 
 /* datagrams.c */
 

@@ -288,7 +288,7 @@ int dlcp_engine_add_peer(struct dlcp_engine *engine, uint16_t rank, const char *
 	int code;
 
 	pthread_mutex_lock(&engine->lock);
-	if (datagrams_peer_address(address, port, source_ports, source_count, &peer, why, sizeof why)) {
+	if (datagrams_peer_address(&engine->datagrams, address, port, source_ports, source_count, &peer, why, sizeof why)) {
 		code = told(engine, dlcp_protocol_add_peer(engine->protocol, rank, now_ns()));
 		if (code == DLCP_OK)
 			engine->datagrams.peers[rank] = peer;

@@ -121,6 +121,7 @@ bool datagrams_open(struct datagrams *datagrams, const struct dlcp_engine_config
 		snprintf(error, error_bytes, "UDP socket at %s port %u: %m", config->address, config->port);
 		return false;
 	}
+	datagrams->router = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	for (datagrams->count = 1; datagrams->count < wanted;)
 		if (!open_another(datagrams, local)) {
 			snprintf(error, error_bytes, "UDP socket %u at %s: %m", datagrams->count, config->address);
@@ -137,6 +138,8 @@ void datagrams_close(struct datagrams *datagrams)
 {
 	if (datagrams->sockets[0] >= 0)
 		close(datagrams->sockets[0]);
+	if (datagrams->router > 0)
+		close(datagrams->router);
 	for (uint32_t i = 1; i < datagrams->count; i++)
 		close(datagrams->sockets[i]);
 	datagrams->sockets[0] = -1;
@@ -146,22 +149,20 @@ void datagrams_close(struct datagrams *datagrams)
 }
 
 /* What the path to a peer is known to carry, in bytes; 0 = not known (no route yet). */
-static int path_mtu(const struct sockaddr_in *peer)
+static int path_mtu(const struct datagrams *datagrams, const struct sockaddr_in *peer)
 {
-	int probe = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), bytes = 0;
+	int bytes = 0;
 	socklen_t size = sizeof bytes;
 
-	if (probe < 0)
+	if (connect(datagrams->router, (const struct sockaddr *)peer, sizeof *peer) < 0 ||
+	    getsockopt(datagrams->router, IPPROTO_IP, IP_MTU, &bytes, &size) < 0)
 		return 0;
-	if (connect(probe, (const struct sockaddr *)peer, sizeof *peer) < 0 ||
-	    getsockopt(probe, IPPROTO_IP, IP_MTU, &bytes, &size) < 0)
-		bytes = 0;
-	close(probe);
 	return bytes;
 }
 
-bool datagrams_peer_address(const char *address, uint16_t port, const uint16_t *source_ports, uint32_t source_count,
-			    struct peer_address *peer, char *error, size_t error_bytes)
+bool datagrams_peer_address(const struct datagrams *datagrams, const char *address, uint16_t port,
+			    const uint16_t *source_ports, uint32_t source_count, struct peer_address *peer, char *error,
+			    size_t error_bytes)
 {
 	int mtu;
 
@@ -175,7 +176,7 @@ bool datagrams_peer_address(const char *address, uint16_t port, const uint16_t *
 			 DLCP_SOURCE_PORTS_MOST);
 		return false;
 	}
-	mtu = path_mtu(&peer->listens);
+	mtu = path_mtu(datagrams, &peer->listens);
 	if (mtu && mtu < PACKET_BYTES) {
 		snprintf(error, error_bytes, "the path to %s carries packets of %d bytes, DLCP's have %d: raise the MTU",
 			 address, mtu, PACKET_BYTES);

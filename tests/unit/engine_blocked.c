@@ -20,6 +20,7 @@ enum { PACKETS = 200, ELEMENTS = PACKETS * DLCP_PACKET_ELEMENTS };
 
 static atomic_long passing = -1; /* data packets of rank 0 that may still leave; -1: all */
 static atomic_bool blocked;      /* nothing of rank 0 leaves */
+static atomic_long refusals;     /* so many of rank 0's bursts of data find no buffer */
 static atomic_uint sum;
 
 ssize_t __real_sendmsg(int socket, const struct msghdr *message, int flags);
@@ -34,6 +35,10 @@ ssize_t __wrap_sendmsg(int socket, const struct msghdr *message, int flags)
 		for (size_t at = 0; at < message->msg_iov[i].iov_len; at++)
 			total += ((const uint8_t *)message->msg_iov[i].iov_base)[at];
 	atomic_store(&sum, total);
+	if (dlcp_packet_source(head) == 0 && (head[0] & 15) == DLCP_DATA && atomic_fetch_sub(&refusals, 1) > 0) {
+		errno = ENOBUFS;
+		return -1;
+	}
 	if (dlcp_packet_source(head) == 0 && (atomic_load(&blocked) || ((head[0] & 15) == DLCP_DATA && !atomic_load(&passing)))) {
 		errno = EAGAIN;
 		return -1;
@@ -107,6 +112,26 @@ static int stopped_until_abandoned(struct dlcp_engine *a, struct dlcp_engine *b)
 	return statistics.blocked && statistics.abandoned ? 0 : broken("nothing was pending: the test shows nothing");
 }
 
+/* A kernel that has no buffer for a while delays a message and does not end it. */
+static int without_buffers(struct dlcp_engine *a, struct dlcp_engine *b)
+{
+	struct dlcp_engine_statistics before, after;
+	struct dlcp_key key = { .iteration = 500 };
+	float *data = calloc(ELEMENTS, sizeof *data), *got = calloc(ELEMENTS, sizeof *got);
+
+	dlcp_engine_statistics(a, &before);
+	atomic_store(&refusals, 20);
+	if (dlcp_engine_receive(b, 0, &key, &(struct dlcp_destination){ .buffer = got, .elements = ELEMENTS }) ||
+	    dlcp_engine_send(a, 1, &key, &(struct dlcp_source){ .data = data, .elements = ELEMENTS }))
+		return broken("submission");
+	if (wait_one(b) != 1 || wait_one(a) != 1)
+		return broken("a message that found no buffers");
+	dlcp_engine_statistics(a, &after);
+	free(data);
+	free(got);
+	return after.no_buffer - before.no_buffer == 20 ? 0 : broken("the kernel refused 20 bursts");
+}
+
 /* A host whose socket takes nothing any more still learns that its peer says nothing. */
 static int silent_while_blocked(struct dlcp_engine *a)
 {
@@ -132,7 +157,7 @@ int main(void)
 	if (dlcp_engine_add_peer(a, 1, "127.0.0.1", (uint16_t)dlcp_engine_port(b), NULL, 0) ||
 	    dlcp_engine_add_peer(b, 0, "127.0.0.1", (uint16_t)dlcp_engine_port(a), NULL, 0))
 		return broken("peers");
-	wrong = stopped_until_abandoned(a, b);
+	wrong = stopped_until_abandoned(a, b) || without_buffers(a, b);
 	dlcp_engine_close(b);
 	return wrong || silent_while_blocked(a);
 }

@@ -1,0 +1,180 @@
+"""What breaks under an engine: a peer that is killed or stalls in mid-tensor, a link that is gone for a while."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+import numpy as np
+import pytest
+
+from dlcp.model.workload import TransportSettings
+from dlcp.transport.endpoint import Leg, MessageKey, TransportError
+from dlcp.transport.engine import DlcpEndpoint
+
+LOOPBACK = "127.0.0.1"
+ELEMENTS = 500_000
+SLOW_BPS = 2e7
+"""The tensor takes 0.8 s: whatever happens after the first packet happens in mid-tensor."""
+SILENCE_S = 0.5
+WITHIN_S = 20.0
+KEY = MessageKey(3, 0, Leg.PUSH)
+SENDER = """
+import sys, time
+import numpy as np
+from dlcp.model.workload import TransportSettings
+from dlcp.transport.endpoint import Leg, MessageKey
+from dlcp.transport.engine import DlcpEndpoint
+port, elements, rate = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+settings = TransportSettings(kind="dlcp")
+with DlcpEndpoint(1, "127.0.0.1", 0, {0: ("127.0.0.1", port)}, settings, job_cookie=5, link_rate_bps=rate) as end:
+    end.declare(0, elements, queue=3)
+    print(end.port, flush=True)
+    sys.stdin.readline()
+    end.send(0, MessageKey(3, 0, Leg.PUSH), np.ones(elements, np.float32))
+    end.wait(60)
+"""
+
+
+def endpoint(rank: int, address: str = LOOPBACK, *, rate_bps: float = SLOW_BPS, silence_s: float) -> DlcpEndpoint:
+    settings = TransportSettings(kind="dlcp")
+    made = DlcpEndpoint(
+        rank, address, 0, {}, settings, job_cookie=5, link_rate_bps=rate_bps, silence_s=silence_s
+    )  # fmt: skip
+    made.declare(0, ELEMENTS, queue=3)
+    return made
+
+
+def until(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not what():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.002)
+
+
+@contextmanager
+def sending_process(receiver: DlcpEndpoint) -> Iterator[subprocess.Popen[str]]:
+    """Rank 1 in a process of its own, in the middle of sending the tensor to rank 0."""
+    argv = [sys.executable, "-c", SENDER, str(receiver.port), str(ELEMENTS), str(SLOW_BPS)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            receiver.add_peer(1, LOOPBACK, int(child.stdout.readline()))
+            receiver.receive(1, KEY, np.empty(ELEMENTS, np.float32))
+            child.stdin.write("\n")
+            child.stdin.flush()
+            until(lambda: receiver.statistics()["data_packets_received"] > 0)
+            yield child
+        finally:
+            child.kill()
+
+
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stalled"])
+def test_a_peer_that_ends_in_mid_tensor_is_an_error_that_names_rank_tensor_and_what_is_missing(
+    stop: signal.Signals,
+) -> None:
+    with endpoint(0, silence_s=SILENCE_S) as receiver:
+        with sending_process(receiver) as child:
+            child.send_signal(stop)
+            start = time.monotonic()
+            with pytest.raises(
+                TransportError, match=r"rank 1 is gone.*tensor 0 of iteration 3 \(push\): \d+ of 1389 packets have not"
+            ):
+                receiver.wait(WITHIN_S)
+            assert time.monotonic() - start < WITHIN_S
+        assert receiver.statistics()["data_packets_received"] < 1389, "it was over before"
+
+
+Result = TypeVar("Result")
+
+
+class Host:
+    """A thread with a network namespace of its own. What is opened there stays there."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1)
+        self.id = self.do(self._leave)
+
+    @staticmethod
+    def _leave() -> int:
+        new_network = 0x40000000  # CLONE_NEWNET; os.unshare comes with Python 3.12
+        if ctypes.CDLL(None, use_errno=True).unshare(new_network):
+            raise OSError(ctypes.get_errno(), "unshare")
+        return threading.get_native_id()
+
+    def do(self, what: Callable[[], Result]) -> Result:
+        return self._thread.submit(what).result(WITHIN_S)
+
+    def ip(self, words: str) -> None:
+        self.do(lambda: subprocess.run(["ip", *words.split()], check=True, timeout=WITHIN_S))
+
+    def close(self) -> None:
+        self._thread.shutdown()
+
+
+@contextmanager
+def hosts() -> Iterator[tuple[Host, Host]]:
+    """198.18.0.1 and 198.18.0.2, joined by a pair of interfaces, each called wire0."""
+    a, b = Host(), Host()
+    try:
+        a.ip(f"link add wire0 type veth peer name wire0 netns {b.id}")
+        for host, address in ((a, "198.18.0.1/30"), (b, "198.18.0.2/30")):
+            host.ip(f"address add {address} dev wire0")
+            host.ip("link set wire0 up")
+        yield a, b
+    finally:
+        a.close()
+        b.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces; run as root")
+def test_a_link_that_is_down_for_a_second_delays_a_tensor_and_no_more() -> None:
+    data, got = np.arange(ELEMENTS, dtype=np.float32), np.empty(ELEMENTS, np.float32)
+    with hosts() as (here, there):
+        sender = here.do(lambda: endpoint(0, "198.18.0.1", silence_s=10))
+        receiver = there.do(lambda: endpoint(1, "198.18.0.2", silence_s=10))
+        with sender, receiver:
+            sender.add_peer(1, "198.18.0.2", receiver.port)
+            receiver.add_peer(0, "198.18.0.1", sender.port)
+            receiver.receive(0, KEY, got)
+            sender.send(1, KEY, data)
+            until(lambda: receiver.statistics()["data_packets_received"] > 0)
+            here.ip("link set wire0 down")
+            time.sleep(1)
+            before = receiver.statistics()["data_packets_received"]
+            here.ip("link set wire0 up")
+            assert before < 1389, "it was over before"
+            assert len(receiver.wait(WITHIN_S)) == 1, receiver.pending()
+            assert len(sender.wait(WITHIN_S)) == 1, sender.pending()
+            assert sender.statistics()["send_errors"] > 0
+    assert np.array_equal(got, data)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces; run as root")
+def test_a_path_for_smaller_packets_is_refused_with_its_size_and_counted_when_it_shrinks_later() -> None:
+    with hosts() as (here, there):
+        there.ip("link set wire0 mtu 1400")
+        here.ip("link set wire0 mtu 1400")
+        with here.do(lambda: endpoint(0, "198.18.0.1", silence_s=SILENCE_S)) as sender:
+            with pytest.raises(TransportError, match="carries packets of 1400 bytes, DLCP's have 1500"):
+                sender.add_peer(1, "198.18.0.2", 9)
+            here.ip("link set wire0 mtu 1500")
+            there.ip("link set wire0 mtu 1500")
+            with there.do(lambda: endpoint(1, "198.18.0.2", silence_s=10)) as receiver:
+                sender.add_peer(1, "198.18.0.2", receiver.port)
+                receiver.add_peer(0, "198.18.0.1", sender.port)
+                receiver.receive(0, KEY, np.empty(ELEMENTS, np.float32))
+                here.ip("link set wire0 mtu 1400")
+                sender.send(1, KEY, np.ones(ELEMENTS, np.float32))
+                until(lambda: sender.statistics()["too_large"] > 0)
+                assert sender.statistics()["too_large"] <= sender.statistics()["data_packets_sent"]
