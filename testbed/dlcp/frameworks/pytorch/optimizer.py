@@ -225,7 +225,7 @@ class DlcpOptimizer(torch.optim.Optimizer):
             endpoints={rank: set(server_numbers), **{number: set(workers) for number in own}},
             agreed={"servers": homes, "bucket_bytes": bucket_bytes, "layers": self._flat.layers}, timeout=timeout,
         )  # fmt: skip
-        alarm = Alarm(meeting.store, rank)
+        self._alarm = alarm = Alarm(meeting.store, rank)
         self._link = meeting.link
         self._endpoints = {number: WatchedEndpoint(one, alarm) for number, one in meeting.endpoints.items()}
         self._lock = threading.Lock()
@@ -296,6 +296,7 @@ class DlcpOptimizer(torch.optim.Optimizer):
         """Autograd has a parameter's gradient whole."""
         self._check_usable()
         if entry.parameter in self._sent:
+            entry.parameter.grad = None
             raise RuntimeError(
                 f"a second backward() before step() made a gradient of {entry.name}, whose first is sent already: "
                 "run all but the last in no_sync()"
@@ -368,6 +369,7 @@ class DlcpOptimizer(torch.optim.Optimizer):
             shard.close()
         for endpoint in self._endpoints.values():
             endpoint.close()
+        self._alarm.close()
         is_closed(self)
 
     def _parts(self) -> dict[int, Any]:

@@ -46,7 +46,8 @@ class RingGroup:
         )  # fmt: skip
         self.link = meeting.link
         self._rank = rank
-        self._endpoint = WatchedEndpoint(meeting.endpoints[rank], Alarm(meeting.store, rank))
+        self._alarm = Alarm(meeting.store, rank)
+        self._endpoint = WatchedEndpoint(meeting.endpoints[rank], self._alarm)
         self._counter = Counter()
         self.reducer = Reducer(
             self._endpoint, rank, size,
@@ -81,6 +82,7 @@ class RingGroup:
         if drain:
             self.reducer.drain(DRAIN_AT_MOST_S)
         self.reducer.close()
+        self._alarm.close()
 
 
 def store_of(group: dist.ProcessGroup, purpose: str) -> Store:

@@ -21,20 +21,25 @@ class Alarm:
     """One rank's side of it. store: of this group alone; its own connection, so that no one else's wait blocks it."""
 
     def __init__(self, store: Store, rank: int) -> None:
-        self._store: Store = store.clone()  # type: ignore[attr-defined]
+        self._store: Store | None = store.clone()  # type: ignore[attr-defined]
         self._rank = rank
 
     def sound(self, text: str) -> None:
         """Tell all ranks why this one failed; the first to do so is the one that is heard."""
         with contextlib.suppress(RuntimeError):  # the store went with the rank that is gone
-            self._store.compare_set(_KEY, "", f"rank {self._rank}: {text}")
+            if self._store is not None:
+                self._store.compare_set(_KEY, "", f"rank {self._rank}: {text}")
 
     def heard(self) -> str | None:
         """Why a rank failed; None when none has, or nobody can know because the store is gone."""
         with contextlib.suppress(RuntimeError):
-            if self._store.check([_KEY]):
+            if self._store is not None and self._store.check([_KEY]):
                 return str(self._store.get(_KEY).decode())
         return None
+
+    def close(self) -> None:
+        """Give the connection to the store back."""
+        self._store = None
 
 
 class WatchedEndpoint:
