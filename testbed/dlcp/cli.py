@@ -341,6 +341,8 @@ def transport(
     from dlcp.bench.options import TransportOptions, quantity
     from dlcp.model import units
 
+    if listen is not None and connect is not None:
+        raise Problem("--listen, --connect", "a host is one end", "give --listen on one host, --connect on the other")
     if listen is not None:
         from dlcp.bench.hosts import listen as serve
 

@@ -74,6 +74,7 @@ def test_text_says_what_json_says() -> None:
         (("--senders", "4"), 3, "unsupported on loopback"),
         (("--congestion-control", "reno"), 1, "reno"),
         (("--connect", "127.0.0.1:1"), 2, "no key is given"),
+        (("--connect", "127.0.0.1:1", "--listen", "127.0.0.1:0"), 2, "one end"),
         (("--connect", "nowhere"), 2, "not an IPv4 address"),
     ],
 )

@@ -117,7 +117,8 @@ def _shape(world: World, channels: Sequence[Channel], options: TransportOptions)
             f"one bandwidth-delay product: {units.show_duration(round_trip_s)} for a message of one packet and back"
         )
     world.set_port(options.rate_bps, size)
-    return [f"shared port: {units.show_rate(options.rate_bps)}, buffer {units.show_size(size)} ({origin})"]
+    port = f"shared port: {units.show_rate(options.rate_bps)}, buffer {units.show_size(size)} ({origin})"
+    return [f"{port}; what the switch does counts as the senders' CPU time"]
 
 
 def _round_trip_s(world: World, channels: Sequence[Channel], options: TransportOptions) -> float:
