@@ -85,6 +85,8 @@ void dlcp_check_silence(struct dlcp_protocol *protocol, struct peer *peer, uint6
 	char debt[DLCP_ERROR_BYTES / 2];
 	bool silent = dlcp_gone_time(protocol, peer) <= now_ns;
 
+	if (!peer->active && !peer->in_flight)
+		peer->unheard_since_ns = NEVER; /* what was lost need not be sent again */
 	if (!silent && dlcp_blocked_time(protocol, peer) > now_ns)
 		return;
 	peer->gone = true;

@@ -167,8 +167,6 @@ void dlcp_outgoing_changed(struct dlcp_protocol *protocol, struct outgoing *mess
 		list(protocol, peer, message, now_ns);
 	else if (!sendable && message->listed)
 		unlist(protocol, peer, message, now_ns);
-	if (!peer->active && !peer->in_flight)
-		peer->unheard_since_ns = NEVER; /* what was lost need not be sent again */
 	if (sendable || message->in_flight) {
 		message->done_at_ns = NEVER;
 		message->done_tries = 0;
@@ -339,6 +337,7 @@ void dlcp_on_stop(struct dlcp_protocol *protocol, struct peer *peer, const struc
 
 	if (!message)
 		return;
+	peer->unheard_since_ns = NEVER;
 	total = dlcp_message_bytes(message->elements, message->dtype);
 	if (message->listed)
 		unlist(protocol, peer, message, now_ns);
