@@ -85,27 +85,6 @@ def test_who_lets_through_one_packet_in_twenty_is_waited_for() -> None:
     assert [gone(node) for node in world.nodes.values()] == [-1, -1]
 
 
-def test_an_end_whose_last_packets_were_lost_is_not_held_against_the_peer() -> None:
-    """Eager stop: rank 1 has enough, the rest vanishes and is never acknowledged; 30 s later rank 1 sends something."""
-    world = pair(eager_stop=1)
-    sent: list[Packet] = []
-
-    def network(w: World, packet: Packet) -> None:
-        if packet.type == lib.DLCP_DATA:
-            sent.append(packet)
-        if packet.type != lib.DLCP_DATA or len(sent) <= 90 or packet.source == 1:
-            deliver(w, packet)
-
-    world.network = network
-    send(world)
-    world.nodes[0].receive(1, Key(1, 0), np.empty(ELEMENTS, np.float32), 0)
-    world.run(30_000 * MS)
-    assert [gone(node) for node in world.nodes.values()] == [-1, -1]
-    world.nodes[1].send(0, Key(1, 0), np.ones(ELEMENTS, np.float32), world.now_ns)
-    world.run(world.now_ns + 5_000 * MS, lambda: not any(n.under_way() for n in world.nodes.values()))
-    assert not any(n.under_way() for n in world.nodes.values())
-
-
 def test_a_message_that_nobody_expects_for_long_is_waited_for() -> None:
     """Its last packets are lost, within the bound, so no acknowledgement of theirs ever comes."""
     world = pair()
