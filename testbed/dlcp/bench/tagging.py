@@ -103,8 +103,8 @@ def bench(options: TaggingOptions, say: Say) -> dict[str, Any]:
     packets = -(-len(data) // _PACKET)
     core_us = min(times["C core"]) / packets * 1e6
     report.notes = [
-        f"{units.show_size(options.size_bytes)}, {packets} packets, CPU time: magnitude code and energy, running median, class, "
-        f"counting sort; {core_us:.3g} µs a packet",
+        f"{units.show_size(options.size_bytes)}, {packets} packets, CPU time: magnitude code, energy, running median, "
+        f"class, counting sort; {core_us:.3g} µs a packet",
         "a repeat counts its quickest round; the C core and numpy were compared: same classes, same order of them",
     ]
     if not torch_tag:
