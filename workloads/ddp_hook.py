@@ -1,7 +1,7 @@
 """DistributedDataParallel that keeps its backend, with its gradients over DLCP by a communication hook.
 
     torchrun --nproc-per-node 2 workloads/ddp_hook.py
-    torchrun --nnodes 2 --nproc-per-node 1 --rdzv-backend c10d --rdzv-endpoint HOST:29400 workloads/ddp_hook.py
+    torchrun --nnodes 2 --node-rank N --master-addr HOST --master-port 29400 workloads/ddp_hook.py
 
 The hook carries gradients only, so it may lose up to a tenth of them where the network lost them (DLCP_LOSS_BOUND).
 """

@@ -1,7 +1,7 @@
 """Parameter servers inside the job: gradients leave while backward runs, forward waits only for its own layer.
 
     torchrun --nproc-per-node 2 workloads/parameter_server.py
-    torchrun --nnodes 2 --nproc-per-node 1 --rdzv-backend c10d --rdzv-endpoint HOST:29400 workloads/parameter_server.py
+    torchrun --nnodes 2 --node-rank N --master-addr HOST --master-port 29400 workloads/parameter_server.py
 
 Every rank serves its share of the parameters. Only gradients may be lost, up to a tenth (DLCP_LOSS_BOUND).
 """

@@ -76,8 +76,6 @@ class DlcpOptimizer(torch.optim.Optimizer):
         timeout: timedelta = default_pg_timeout,
     ) -> None:
         options = options or DlcpOptions()
-        if options.holes != "zero":
-            raise ValueError(f"a parameter server counts what is lost as zero: holes={options.holes!r} is not offered")
         found = group or dist.group.WORLD
         if found is None:
             raise RuntimeError("init_process_group comes before DlcpOptimizer")
@@ -244,7 +242,7 @@ class DlcpOptimizer(torch.optim.Optimizer):
             Shard(
                 self._endpoints[number], alarm, self._tensors, number - size, workers, self._flat.values,
                 TorchUpdate(make, self._template, self._tensors, self._flat.entries, self._snapshots.__getitem__),
-                self._tally,
+                self._tally, options.holes,
             )
             for number in own
         ]  # fmt: skip

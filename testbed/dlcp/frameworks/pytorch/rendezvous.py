@@ -76,11 +76,12 @@ def meet(
                     DlcpEndpoint(
                         number, link.address, 0, {}, settings, job_cookie=cookie, link_rate_bps=link.rate_bps,
                         silence_s=options.silence_s, first_contact_s=options.silence_s,
+                        source_ports=options.source_ports,
                     )
                 )
                 for number in endpoints
             }  # fmt: skip
-            at = {str(number): [link.address, endpoint.port] for number, endpoint in own.items()}
+            at = {str(number): [link.address, one.port, one.source_ports] for number, one in own.items()}
             board.post("card", {"host": _host(), "at": at, "agreed": {**options.agreed(), **agreed}})
             cards = board.read_all("card")
             _check(cards, link)

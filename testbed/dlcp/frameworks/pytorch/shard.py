@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -120,6 +120,7 @@ class Shard:
         values: Floats,
         update: TorchUpdate,
         note: Callable[[list[Completion]], None],
+        holes: Literal["zero", "rescale"],
     ) -> None:
         self.error: str | None = None
         self.update = update
@@ -131,7 +132,7 @@ class Shard:
         self._ending = threading.Event()
         self._values: Floats = np.empty_like(values)  # only what it owns is ever touched
         self.load(values)
-        self._server = Server(endpoint, tensors, index, workers, self._values, update)
+        self._server = Server(endpoint, tensors, index, workers, self._values, update, holes=holes)
         self._server.expect_first()
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"dlcp-server-{index}")
         self._thread.start()
