@@ -32,6 +32,7 @@ struct dlcp_engine {
 	struct datagrams datagrams;
 	pthread_t thread;
 	pthread_mutex_t lock;
+	pthread_mutex_t tagging; /* taken before `lock`: one caller at a time tags or declares, beside the thread */
 	pthread_cond_t completed;
 	bool closing;
 	int event; /* readable: a caller has something for the thread */
@@ -226,6 +227,7 @@ static void free_engine(struct dlcp_engine *engine)
 	dlcp_protocol_free(engine->protocol);
 	pthread_cond_destroy(&engine->completed);
 	pthread_mutex_destroy(&engine->lock);
+	pthread_mutex_destroy(&engine->tagging);
 	free(engine);
 }
 
@@ -241,6 +243,7 @@ struct dlcp_engine *dlcp_engine_new(const struct dlcp_engine_config *config, cha
 	engine->event = engine->datagrams.sockets[0] = -1;
 	engine->linger_ns = config->linger_ns ? config->linger_ns : DEFAULT_LINGER_NS;
 	pthread_mutex_init(&engine->lock, NULL);
+	pthread_mutex_init(&engine->tagging, NULL);
 	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 	pthread_cond_init(&engine->completed, &attributes);
@@ -304,9 +307,11 @@ int dlcp_engine_declare(struct dlcp_engine *engine, uint16_t tensor, const struc
 {
 	int code;
 
+	pthread_mutex_lock(&engine->tagging);
 	pthread_mutex_lock(&engine->lock);
 	code = told(engine, dlcp_protocol_declare(engine->protocol, tensor, shape));
 	pthread_mutex_unlock(&engine->lock);
+	pthread_mutex_unlock(&engine->tagging);
 	return code;
 }
 
@@ -327,11 +332,20 @@ int dlcp_engine_receive(struct dlcp_engine *engine, uint16_t peer, const struct 
 int dlcp_engine_send(struct dlcp_engine *engine, uint16_t peer, const struct dlcp_key *key,
 		     const struct dlcp_source *from)
 {
+	struct outgoing *message;
 	int code;
 
+	pthread_mutex_lock(&engine->tagging);
 	pthread_mutex_lock(&engine->lock);
-	code = told(engine, dlcp_protocol_send(engine->protocol, peer, key, from, now_ns()));
+	code = told(engine, dlcp_protocol_prepare(engine->protocol, peer, key, from, now_ns(), &message));
 	pthread_mutex_unlock(&engine->lock);
+	if (code == DLCP_OK) {
+		dlcp_protocol_tag(engine->protocol, message, from);
+		pthread_mutex_lock(&engine->lock);
+		dlcp_protocol_commit(engine->protocol, message, now_ns());
+		pthread_mutex_unlock(&engine->lock);
+	}
+	pthread_mutex_unlock(&engine->tagging);
 	wake(engine);
 	return code;
 }

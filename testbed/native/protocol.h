@@ -173,6 +173,7 @@ struct dlcp_peer_statistics {
 };
 
 struct dlcp_protocol;
+struct outgoing;
 
 struct dlcp_protocol *dlcp_protocol_new(const struct dlcp_config *config, char *error, size_t error_bytes);
 void dlcp_protocol_free(struct dlcp_protocol *protocol);
@@ -189,6 +190,14 @@ int dlcp_protocol_receive(struct dlcp_protocol *protocol, uint16_t peer, const s
 /* Hand a message over. */
 int dlcp_protocol_send(struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key,
 		       const struct dlcp_source *from, uint64_t now_ns);
+
+/* dlcp_protocol_send in three steps, for a caller with a lock: the second reads all of the data, which takes milliseconds for
+ * a large tensor, and may run beside every other call but itself and dlcp_protocol_declare. What was prepared must be
+ * committed before the next is prepared. */
+int dlcp_protocol_prepare(struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key,
+			  const struct dlcp_source *from, uint64_t now_ns, struct outgoing **prepared);
+void dlcp_protocol_tag(struct dlcp_protocol *protocol, struct outgoing *prepared, const struct dlcp_source *from);
+void dlcp_protocol_commit(struct dlcp_protocol *protocol, struct outgoing *prepared, uint64_t now_ns);
 
 /* One datagram. received_ns: when it came (not after now_ns). overflow: datagrams that the socket dropped so far. */
 void dlcp_protocol_input(struct dlcp_protocol *protocol, const uint8_t *bytes, size_t size, uint8_t tos,

@@ -208,11 +208,11 @@ void dlcp_run_done_timers(struct dlcp_protocol *protocol, struct peer *peer, uin
 	}
 }
 
-/* Everything of a message but its place in the lists. */
-static void prepare(struct dlcp_protocol *protocol, struct outgoing *message, const struct dlcp_source *from,
+/* Everything of a message but its tags and its place in the lists. */
+static void fill(struct dlcp_protocol *protocol, struct outgoing *message, const struct dlcp_source *from,
 		    uint64_t now_ns)
 {
-	struct tensor *tensor = &protocol->tensors[message->key.tensor];
+	const struct tensor *tensor = &protocol->tensors[message->key.tensor];
 
 	message->id = ++protocol->next_message;
 	message->data = from->data;
@@ -230,16 +230,14 @@ static void prepare(struct dlcp_protocol *protocol, struct outgoing *message, co
 	message->listed = false;
 	for (uint32_t packet = 0; packet < message->packets; packet++)
 		message->contributors[packet] = from->contributors ? from->contributors[packet] : 1;
-	dlcp_tag(protocol, message, tensor, from->bound);
 }
 
-int dlcp_protocol_send(struct dlcp_protocol *protocol, uint16_t rank, const struct dlcp_key *key,
-		       const struct dlcp_source *from, uint64_t now_ns)
+int dlcp_protocol_prepare(struct dlcp_protocol *protocol, uint16_t rank, const struct dlcp_key *key,
+			  const struct dlcp_source *from, uint64_t now_ns, struct outgoing **prepared)
 {
-	struct peer *peer = rank < DLCP_MAX_RANKS ? protocol->peers[rank] : NULL;
+	const struct peer *peer = rank < DLCP_MAX_RANKS ? protocol->peers[rank] : NULL;
 	const struct tensor *tensor = &protocol->tensors[key->tensor];
 	struct outgoing *message;
-	uint32_t bucket;
 
 	if (!peer || key->leg >= DLCP_LEGS || !tensor->declared || from->elements != tensor->shape.elements)
 		return dlcp_fail(protocol, DLCP_ERROR_ARGUMENT,
@@ -262,9 +260,21 @@ int dlcp_protocol_send(struct dlcp_protocol *protocol, uint16_t rank, const stru
 		return dlcp_fail(protocol, DLCP_ERROR_MEMORY, "no memory for a message of %u elements", from->elements);
 	message->peer = rank;
 	message->key = *key;
-	prepare(protocol, message, from, now_ns);
+	fill(protocol, message, from, now_ns);
+	*prepared = message;
+	return DLCP_OK;
+}
 
-	bucket = dlcp_bucket(rank, key);
+void dlcp_protocol_tag(struct dlcp_protocol *protocol, struct outgoing *message, const struct dlcp_source *from)
+{
+	dlcp_tag(protocol, message, &protocol->tensors[message->key.tensor], from->bound);
+}
+
+void dlcp_protocol_commit(struct dlcp_protocol *protocol, struct outgoing *message, uint64_t now_ns)
+{
+	struct peer *peer = protocol->peers[message->peer];
+	uint32_t bucket = dlcp_bucket(message->peer, &message->key);
+
 	message->hash_next = protocol->outgoing[bucket];
 	protocol->outgoing[bucket] = message;
 	if (!peer->expected_head && !peer->waiting_head)
@@ -275,7 +285,19 @@ int dlcp_protocol_send(struct dlcp_protocol *protocol, uint16_t rank, const stru
 	peer->waiting_tail = message;
 	protocol->sending++;
 	list(protocol, peer, message, now_ns);
-	return DLCP_OK;
+}
+
+int dlcp_protocol_send(struct dlcp_protocol *protocol, uint16_t rank, const struct dlcp_key *key,
+		       const struct dlcp_source *from, uint64_t now_ns)
+{
+	struct outgoing *message;
+	int code = dlcp_protocol_prepare(protocol, rank, key, from, now_ns, &message);
+
+	if (code == DLCP_OK) {
+		dlcp_protocol_tag(protocol, message, from);
+		dlcp_protocol_commit(protocol, message, now_ns);
+	}
+	return code;
 }
 
 /* The receiver says what is missing. */
