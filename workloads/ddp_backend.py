@@ -3,8 +3,8 @@
     torchrun --nproc-per-node 2 workloads/ddp_backend.py
     torchrun --nnodes 2 --node-rank N --master-addr HOST --master-port 29400 workloads/ddp_backend.py
 
-The second line, on hosts 0 and 1 (N), is the same over a network; HOST is the address of host 0. DLCP_LOSS_BOUND=0.1 lets an all-reduce lose up to a
-tenth of its gradients where the network lost them; without it nothing is lost.
+The second line, on hosts 0 and 1 (N), is the same over a network; HOST is the address of host 0. DLCP_LOSS_BOUND=0.1
+lets an all-reduce lose up to a tenth of its gradients where the network lost them; without it nothing is lost.
 """
 
 import sys
