@@ -77,7 +77,7 @@ class DlcpGroup(dist.ProcessGroup):
             default_loss=BACKEND_LOSS_BOUND, average=False, timeout=timeout, purpose="all_reduce",
         )  # fmt: skip
         try:
-            self._gloo: Any = _inner_gloo(store, rank, size, timeout, self._ring.link.address)
+            self._gloo: Any = _inner_gloo(self._ring.store, rank, size, timeout, self._ring.link.address)
         except BaseException:
             self._ring.close(drain=False)
             raise

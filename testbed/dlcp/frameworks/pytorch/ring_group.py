@@ -25,7 +25,8 @@ class RingGroup:
     """Every rank of the group makes one, at the same place; see meet for the errors.
 
     store: of this group and this purpose alone. default_loss: the loss bound where the options leave it open. average:
-    the mean instead of the sum. timeout: of the rendezvous, and of each all-reduce.
+    the mean instead of the sum. timeout: of the rendezvous, and of each all-reduce. The attribute `store` is a part
+    that only this meeting uses: a group that is made again on the same store finds nothing old there.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class RingGroup:
             endpoints={rank: set(neighbours(rank, size))}, agreed={"size": size, "purpose": purpose}, timeout=timeout,
         )  # fmt: skip
         self.link = meeting.link
+        self.store = meeting.store
         self._rank = rank
         self._alarm = Alarm(meeting.store, rank)
         self._endpoint = WatchedEndpoint(meeting.endpoints[rank], self._alarm)
