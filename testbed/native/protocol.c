@@ -145,7 +145,8 @@ static int grow_finished(struct peer *peer, uint32_t tensors)
 static bool same_shape(const struct dlcp_tensor *a, const struct dlcp_tensor *b)
 {
 	return a->elements == b->elements && !memcmp(a->bound, b->bound, sizeof a->bound) && a->dtype == b->dtype &&
-	       a->queue == b->queue && a->droppable == b->droppable && a->must_arrive == b->must_arrive;
+	       a->queue == b->queue && a->droppable == b->droppable && a->must_arrive == b->must_arrive &&
+	       a->must_arrive_ppm == b->must_arrive_ppm;
 }
 
 int dlcp_protocol_declare(struct dlcp_protocol *protocol, uint16_t number, const struct dlcp_tensor *shape)
@@ -155,10 +156,12 @@ int dlcp_protocol_declare(struct dlcp_protocol *protocol, uint16_t number, const
 
 	if (shape->elements == 0 || shape->elements > UINT32_MAX - DLCP_PAYLOAD_BYTES || shape->dtype >= DLCP_DTYPES ||
 	    shape->queue >= DLCP_CONTROL_QUEUE || shape->droppable > (DLCP_DROPPABLE_SMALL | DLCP_DROPPABLE_LARGE) ||
-	    !dlcp_bound_valid(&shape->bound[0]) || !dlcp_bound_valid(&shape->bound[1]))
+	    shape->must_arrive_ppm > DLCP_PPM || !dlcp_bound_valid(&shape->bound[0]) ||
+	    !dlcp_bound_valid(&shape->bound[1]))
 		return dlcp_fail(protocol, DLCP_ERROR_ARGUMENT,
-				 "tensor %u: %u elements, dtype %u, queue %u, droppable %u, or a bound: out of range", number,
-				 shape->elements, shape->dtype, shape->queue, shape->droppable);
+				 "tensor %u: %u elements, dtype %u, queue %u, droppable %u, must arrive %u ppm, or a bound: out of range",
+				 number, shape->elements, shape->dtype, shape->queue, shape->droppable,
+				 shape->must_arrive_ppm);
 	if (tensor->declared && !same_shape(&tensor->shape, shape))
 		return dlcp_fail(protocol, DLCP_ERROR_DUPLICATE, "tensor %u was declared otherwise before", number);
 	if (packets > protocol->scratch_packets) {

@@ -89,6 +89,7 @@ struct dlcp_tensor {
 	uint8_t queue;         /* 0-6 */
 	uint8_t droppable;     /* mask of enum dlcp_droppable: which packets of the push leg may be tagged so */
 	uint8_t must_arrive;   /* nothing may be missing on any leg, whatever a bound says */
+	uint32_t must_arrive_ppm; /* share of a push's packets, those of the largest gradients, that must arrive all the same */
 };
 
 struct dlcp_key {

@@ -64,6 +64,7 @@ struct outgoing {
 	uint32_t *order;     /* packets in sending order */
 	uint32_t cursor;        /* in order: first pass */
 	uint32_t in_flight, arrived, lost;
+	uint32_t must_arrive, must_lost; /* packets of a bounded message that must arrive; of these, lost */
 	uint32_t *lost_next, *lost_previous; /* by packet, while it is lost: others of its magnitude code */
 	uint32_t lost_head[MAGNITUDES];      /* by magnitude code, NONE if there is none, */
 	uint32_t lost_top;                   /* above this one there is none */
@@ -92,6 +93,7 @@ struct incoming {
 	uint32_t elements, packets, capacity;
 	uint64_t *bitmap;
 	uint32_t arrived;
+	uint32_t must_arrive, must_arrived; /* packets that must; NONE while a DONE has yet to say how many */
 	uint64_t delivered_bytes, needed_bytes;
 	double energy;          /* of the message: exact once a DONE came, before that not less than it is */
 	double delivered_energy;
@@ -325,8 +327,8 @@ static inline uint64_t dlcp_share(uint64_t bytes, uint32_t ppm)
 /* What is missing beyond the bound must be sent again; otherwise only what never left. */
 static inline bool dlcp_must_resend(const struct outgoing *message)
 {
-	return message->lost &&
-	       (message->lost_bytes > message->allowed_bytes || message->lost_energy > message->allowed_energy);
+	return message->lost && (message->must_lost || message->lost_bytes > message->allowed_bytes ||
+				 message->lost_energy > message->allowed_energy);
 }
 
 static inline bool dlcp_has_packets(const struct outgoing *message)

@@ -88,6 +88,7 @@ static void prepare(struct incoming *message, const struct dlcp_tensor *shape, c
 	message->energy_ppm = bound.energy_ppm;
 	message->start_ns = now_ns;
 	message->pass_over = false;
+	message->must_arrive = message->must_arrived = 0;
 	if (to->placement == DLCP_PLACE_ZERO)
 		memset(to->buffer, 0, bytes);
 	if (to->contributors && to->placement != DLCP_PLACE_ADD)
@@ -226,7 +227,7 @@ static bool satisfied(const struct dlcp_protocol *protocol, const struct incomin
 {
 	if (message->arrived == message->packets)
 		return true;
-	return (message->pass_over || protocol->config.eager_stop) &&
+	return (message->pass_over || protocol->config.eager_stop) && message->must_arrived == message->must_arrive &&
 	       message->delivered_bytes >= message->needed_bytes && enough_energy(message);
 }
 
@@ -271,6 +272,11 @@ static void accept(struct dlcp_protocol *protocol, struct peer *peer, struct inc
 	message->delivered_energy += header->count * dlcp_code_energy(header->magnitude);
 	if (!message->pass_over && !message->energy)
 		message->energy = dlcp_energy_decode(header->energy);
+	if (header->flags & DLCP_FLAG_SOME_MUST_ARRIVE) {
+		message->must_arrived += (header->flags & DLCP_FLAG_MUST_ARRIVE) != 0;
+		if (!message->pass_over)
+			message->must_arrive = NONE;
+	}
 	if (satisfied(protocol, message))
 		finish(protocol, peer, message, now_ns);
 }
@@ -307,6 +313,7 @@ static void judge(struct dlcp_protocol *protocol, struct peer *peer, struct inco
 	}
 	message->pass_over = true;
 	message->energy = done->energy;
+	message->must_arrive = done->must_arrive;
 	if (satisfied(protocol, message))
 		finish(protocol, peer, message, now_ns);
 	else if (done->round) /* round 0 only tells that the pass is over: what is lost is still being found out */

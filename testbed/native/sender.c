@@ -136,6 +136,7 @@ void dlcp_set_state(struct dlcp_protocol *protocol, struct outgoing *message, ui
 	uint32_t elements = dlcp_packet_elements(message->elements, message->dtype, packet);
 	uint64_t bytes = (uint64_t)elements * dlcp_element_bytes(message->dtype);
 	double energy = elements * dlcp_code_energy(message->magnitude[packet]);
+	bool must = message->must_arrive && message->class[packet] == CLASS_RELIABLE;
 
 	(void)protocol;
 	message->in_flight -= *at == IN_FLIGHT;
@@ -144,6 +145,7 @@ void dlcp_set_state(struct dlcp_protocol *protocol, struct outgoing *message, ui
 		message->lost--;
 		message->lost_bytes -= bytes;
 		message->lost_energy = message->lost ? message->lost_energy - energy : 0; /* sums leave crumbs */
+		message->must_lost -= must;
 		unlist_lost(message, packet);
 	}
 	*at = state;
@@ -153,6 +155,7 @@ void dlcp_set_state(struct dlcp_protocol *protocol, struct outgoing *message, ui
 		message->lost++;
 		message->lost_bytes += bytes;
 		message->lost_energy += energy;
+		message->must_lost += must;
 		list_lost(message, packet);
 	}
 }
@@ -220,7 +223,7 @@ static void fill(struct dlcp_protocol *protocol, struct outgoing *message, const
 	message->elements = from->elements;
 	message->packets = dlcp_packets_of(from->elements, message->dtype);
 	message->cursor = 0;
-	message->in_flight = message->arrived = message->lost = 0;
+	message->in_flight = message->arrived = message->lost = message->must_lost = 0;
 	message->lost_bytes = message->resent_bytes = 0;
 	message->lost_energy = 0;
 	message->round = message->nack_round = message->nack_history = 0;

@@ -71,6 +71,21 @@ static float threshold(struct tensor *tensor, const float *found, float *scratch
 	return before > 0 ? before : median;
 }
 
+/* The packets of the largest gradients that must arrive: class and count. found: the metric by packet. */
+static void pick_largest(struct outgoing *message, uint32_t ppm, const float *found, float *scratch)
+{
+	uint32_t wanted = (uint32_t)dlcp_share(message->packets, ppm);
+	float least;
+
+	memcpy(scratch, found, message->packets * sizeof *scratch);
+	least = wanted ? select_kth(scratch, message->packets, message->packets - wanted) : 0;
+	for (uint32_t packet = 0; packet < message->packets && message->must_arrive < wanted; packet++)
+		if (found[packet] >= least) {
+			message->class[packet] = CLASS_RELIABLE;
+			message->must_arrive++;
+		}
+}
+
 /* Packets by class, each class as a ring that starts elsewhere in every iteration. */
 static void counting_sort(struct outgoing *message)
 {
@@ -111,11 +126,13 @@ void dlcp_tag(struct dlcp_protocol *protocol, struct outgoing *message, struct t
 {
 	bool selective = message->key.leg == DLCP_PUSH && protocol->config.selective_drop != DLCP_DROP_OFF, bounded;
 	uint8_t mask = selective ? tensor->shape.droppable : 0;
+	uint32_t largest = message->key.leg == DLCP_PUSH ? tensor->shape.must_arrive_ppm : 0;
 	float *found = protocol->scratch, limit = 0;
 	struct dlcp_bound allowed = dlcp_message_bound(&tensor->shape, message->key.leg, bound);
 
+	message->must_arrive = 0;
 	if (allowed.bytes_ppm) {
-		measure_packets(message, mask ? protocol->config.magnitude_metric : DLCP_METRIC_L2, found);
+		measure_packets(message, mask || largest ? protocol->config.magnitude_metric : DLCP_METRIC_L2, found);
 	} else { /* nothing may be missing: nobody asks how much of the energy is, and 1 ms for 10 MB is saved */
 		memset(message->magnitude, 0, message->packets);
 		message->energy = 0;
@@ -131,10 +148,10 @@ void dlcp_tag(struct dlcp_protocol *protocol, struct outgoing *message, struct t
 
 		if (mask & (found[packet] < limit ? DLCP_DROPPABLE_SMALL : DLCP_DROPPABLE_LARGE))
 			class = CLASS_DROPPABLE;
-		if (packet == 0)
-			class = CLASS_RELIABLE;
 		message->class[packet] = class;
 	}
+	if (bounded && largest && isfinite(message->energy))
+		pick_largest(message, largest, found, found + message->packets);
 	counting_sort(message);
 }
 

@@ -100,7 +100,8 @@ static void add_packet(struct dlcp_protocol *protocol, struct peer *peer, struct
 	record->packet = packet;
 	record->class = resend ? CLASS_RELIABLE : class;
 	header.flags = (uint8_t)((resend ? DLCP_FLAG_RETRANSMISSION : 0) |
-				 (message->allowed_bytes == 0 ? DLCP_FLAG_MUST_ARRIVE : 0) |
+				 (class == CLASS_RELIABLE ? DLCP_FLAG_MUST_ARRIVE : 0) |
+				 (message->must_arrive ? DLCP_FLAG_SOME_MUST_ARRIVE : 0) |
 				 (record->class == CLASS_DROPPABLE ? DLCP_FLAG_DROPPABLE : 0));
 	header.dtype = message->dtype;
 	header.magnitude = message->magnitude[packet];

@@ -9,7 +9,8 @@
  *
  *   DATA   header, count elements of dtype. Magnitude: of this packet. Energy: of the whole message. Contributors: how
  *          many ranks' values this packet sums up. All three are 0 in other packets, and so is dtype
- *   DONE   header, u32 packets of the message, u32 round of probing, u64 energy of the message (bits of a float64)
+ *   DONE   header, u32 packets of the message, u32 round of probing, u64 energy of the message (bits of a float64),
+ *          u32 packets of it that must arrive
  *   NACK   header, u32 first packet, u32 packets described, u32 round, bitmap (1 = arrived, lowest bit first)
  *   STOP   header, u64 delivered bytes
  *   PROBE  header; takes a sequence number. In a queue of data it asks after what was sent there before; in the control
@@ -45,7 +46,7 @@ enum {
 	DLCP_ACK_BYTES = 44,
 	DLCP_ACK_BITMAP_BYTES = 16,
 	DLCP_ACK_WINDOW = 128, /* sequences that one acknowledgement describes */
-	DLCP_DONE_BYTES = 48,
+	DLCP_DONE_BYTES = 52,
 	DLCP_NACK_FIXED_BYTES = 44,
 	DLCP_NACK_PACKETS = 11424, /* packets that one NACK can describe: (1472 - 44) * 8 */
 	DLCP_STOP_BYTES = 40,
@@ -66,10 +67,11 @@ enum dlcp_packet_type {
 
 enum dlcp_flag {
 	DLCP_FLAG_RETRANSMISSION = 1,
-	DLCP_FLAG_MUST_ARRIVE = 2,
+	DLCP_FLAG_MUST_ARRIVE = 2, /* this packet must, whatever the bound says */
 	DLCP_FLAG_DROPPABLE = 4,
 	DLCP_FLAG_ACK_NOW = 8, /* the sender waits for this acknowledgement */
 	DLCP_FLAG_WAIT = 16,   /* in a NACK: the receiver does not expect the message yet; no bitmap */
+	DLCP_FLAG_SOME_MUST_ARRIVE = 32, /* packets of this message must arrive; its DONE says how many */
 };
 
 enum dlcp_dtype { DLCP_FLOAT32 = 0, DLCP_FLOAT16 = 1, DLCP_BFLOAT16 = 2, DLCP_DTYPES = 3 };
@@ -119,6 +121,7 @@ struct dlcp_done {
 	uint32_t packets;
 	uint32_t round;
 	double energy;
+	uint32_t must_arrive;
 };
 
 struct dlcp_nack {
@@ -369,6 +372,7 @@ static inline size_t dlcp_done_encode(const struct dlcp_done *done, uint8_t *byt
 	dlcp_put32(bytes + 32, done->packets);
 	dlcp_put32(bytes + 36, done->round);
 	dlcp_put64(bytes + 40, bits);
+	dlcp_put32(bytes + 48, done->must_arrive);
 	return DLCP_DONE_BYTES;
 }
 
@@ -380,6 +384,7 @@ static inline int dlcp_done_decode(struct dlcp_done *done, const uint8_t *bytes)
 	done->packets = dlcp_get32(bytes + 32);
 	done->round = dlcp_get32(bytes + 36);
 	memcpy(&done->energy, &bits, sizeof bits);
+	done->must_arrive = dlcp_get32(bytes + 48);
 	return done->energy >= 0 ? DLCP_WIRE_OK : DLCP_WIRE_FIELD;
 }
 

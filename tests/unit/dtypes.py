@@ -46,11 +46,20 @@ def split(values: Values, dtype: int) -> list[Values]:
     return np.split(values, range(full_packet(dtype), values.size, full_packet(dtype)))
 
 
+def metrics(values: Values, dtype: int, metric: int) -> npt.NDArray[np.float32]:
+    """Of each packet, what decides whether it is small or large."""
+    return np.array(
+        [
+            lib.dlcp_measure_elements(dtype, metric, ffi.cast("void *", part.ctypes.data), part.size).metric
+            for part in split(values, dtype)
+        ],
+        np.float32,
+    )
+
+
 def energies(values: Values, dtype: int) -> list[float]:
     """Of each packet, as its magnitude code tells it."""
     found = []
-    for part in split(values, dtype):
-        pointer = ffi.cast("void *", part.ctypes.data)
-        rms = lib.dlcp_measure_elements(dtype, lib.DLCP_METRIC_L2, pointer, part.size).metric
+    for part, rms in zip(split(values, dtype), metrics(values, dtype, lib.DLCP_METRIC_L2), strict=True):
         found.append(part.size * lib.dlcp_code_energy(lib.dlcp_magnitude_code(rms)))
     return found

@@ -90,7 +90,7 @@ def test_a_stop_of_another_message_ends_nothing() -> None:
 @pytest.mark.parametrize("energy", [0.0, float("nan"), -1.0, float("inf")])
 def test_a_done_of_another_size_ends_nothing(packets: int, energy: float) -> None:
     world, got = world_under_way(bound_ppm=1_000_000)
-    body = struct.pack(">IId", packets, 2**32 - 1, energy)
+    body = struct.pack(">IIdI", packets, 2**32 - 1, energy, 0)
     world.nodes[1].input(control(lib.DLCP_DONE, 0, body), world.now_ns)
     assert world.nodes[1].under_way()
     assert world.nodes[1].statistics()["packets_malformed"] == 1
@@ -100,7 +100,7 @@ def test_a_done_of_another_size_ends_nothing(packets: int, energy: float) -> Non
 def test_dones_of_messages_that_never_come_take_a_bounded_room() -> None:
     world, got = world_under_way()
     for iteration in range(5, 40_000):
-        body = struct.pack(">IId", PACKETS, 1, 1.0)
+        body = struct.pack(">IIdI", PACKETS, 1, 1.0, 0)
         world.nodes[1].input(control(lib.DLCP_DONE, 0, body, iteration=iteration), world.now_ns)
     statistics = world.nodes[1].statistics()
     assert statistics["stash_bytes"] <= 16 << 20

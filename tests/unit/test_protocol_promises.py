@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 import numpy as np
-from dtypes import added, energies, floats, full_packet, held, split
+from dtypes import added, energies, floats, full_packet, held, metrics, split
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual_time import MS, NO_LIMIT, US, Bound, Counts, Key, Node, Packet, Values, World
@@ -78,6 +78,8 @@ class Tensor:
     bounds: tuple[Bound, Bound]
     """By leg."""
     must_arrive: bool
+    largest_ppm: int
+    """Share of a push's packets, of the largest gradients, that must arrive."""
     queue: int
     droppable: int
 
@@ -93,6 +95,7 @@ tensors = st.builds(
     dtype=st.integers(0, lib.DLCP_DTYPES - 1),
     bounds=st.tuples(bounds, bounds),
     must_arrive=st.booleans(),
+    largest_ppm=st.sampled_from([0, 0, 100_000, NO_LIMIT]),
     queue=st.integers(0, 6),
     droppable=st.integers(0, 3),
 )
@@ -139,6 +142,7 @@ class Message:
     tensor: Tensor
     own_bound: Bound | None
     placement: int
+    metric: int = lib.DLCP_METRIC_MEAN
 
     def __post_init__(self) -> None:
         packet = np.arange(self.tensor.elements) // full_packet(self.tensor.dtype)
@@ -179,6 +183,16 @@ class Message:
         assert -1e-6 <= lost_energy_share - missing_energy / total <= ENERGY_STEP + 1e-6
         if not self.bound[0]:
             assert not missing
+        self.check_largest()
+
+    def check_largest(self) -> None:
+        """Of a push's packets, no missing one is larger, by its metric, than as many as must arrive."""
+        must = self.counts.size * self.tensor.largest_ppm // NO_LIMIT
+        if self.key.leg or not must:
+            return
+        sizes = metrics(self.sent, self.tensor.dtype, self.metric)
+        there = self.counts > (10 if self.placement == lib.DLCP_PLACE_ADD else 0)
+        assert np.sum(sizes[there] >= np.sort(sizes)[-must]) >= must
 
 
 def messages_of(case: Case) -> list[Message]:
@@ -191,7 +205,8 @@ def messages_of(case: Case) -> list[Message]:
                     for leg, (source, target) in enumerate(((rank, 0), (0, rank))):
                         key = Key(iteration, number, leg, step)
                         placement = (case.placement + leg) % 3
-                        found.append(Message(len(found) + 1, source, target, key, tensor, own_bound, placement))
+                        metric = case.options["magnitude_metric"]
+                        found.append(Message(len(found) + 1, source, target, key, tensor, own_bound, placement, metric))
     return found
 
 
@@ -206,7 +221,7 @@ def play(case: Case) -> tuple[World, list[Message]]:
             node.declare(
                 number, tensor.elements, (tensor.bounds[0][0], tensor.bounds[1][0]), tensor.queue,
                 (tensor.bounds[0][1], tensor.bounds[1][1]), dtype=tensor.dtype, droppable=tensor.droppable,
-                must_arrive=tensor.must_arrive,
+                must_arrive=tensor.must_arrive, must_arrive_ppm=tensor.largest_ppm,
             )  # fmt: skip
 
     def register(message: Message) -> None:
@@ -263,7 +278,7 @@ def test_the_same_seed_gives_the_same_packets(case: Case) -> None:
 def test_the_contents_of_two_messages_differ_in_every_packet() -> None:
     """So that the promises' check would see a packet of another message."""
     for dtype in range(lib.DLCP_DTYPES):
-        tensor = Tensor(11, 7, dtype, ((0, 0), (0, 0)), False, 0, 0)
+        tensor = Tensor(11, 7, dtype, ((0, 0), (0, 0)), False, 0, 0, 0)
         sent = [Message(n, 0, 1, Key(n, 0), tensor, None, 0).sent for n in (1, 2, 99, 144)]
         for packet in range(12):
             assert len({split(values, dtype)[packet].tobytes() for values in sent}) == 4

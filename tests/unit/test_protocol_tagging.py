@@ -54,15 +54,14 @@ def tos(precedence: int, ecn: int = 0) -> int:
 
 def test_wred_sends_small_packets_with_precedence_2_and_the_rest_with_1() -> None:
     packets = first_pass(lib.DLCP_DROP_WRED)
-    assert packets[0].tos == tos(0), "a message's first packet"
-    assert {i for i, p in packets.items() if p.tos == tos(2)} == set(range(1, PACKETS // 2))
+    assert {i for i, p in packets.items() if p.tos == tos(2)} == set(range(PACKETS // 2))
     assert {i for i, p in packets.items() if p.tos == tos(1)} == set(range(PACKETS // 2, PACKETS))
 
 
 def test_ect_protects_large_packets_by_ect0() -> None:
     packets = first_pass(lib.DLCP_DROP_ECT)
-    assert {i for i, p in packets.items() if p.tos == tos(0)} == set(range(1, PACKETS // 2))
-    assert {p.tos for i, p in packets.items() if i == 0 or i >= PACKETS // 2} == {tos(0, lib.DLCP_ECN_ECT0)}
+    assert {i for i, p in packets.items() if p.tos == tos(0)} == set(range(PACKETS // 2))
+    assert {p.tos for i, p in packets.items() if i >= PACKETS // 2} == {tos(0, lib.DLCP_ECN_ECT0)}
 
 
 @pytest.mark.parametrize(
@@ -71,7 +70,7 @@ def test_ect_protects_large_packets_by_ect0() -> None:
         (lib.DLCP_DROP_OFF, {}, {tos(0)}),
         (lib.DLCP_DROP_WRED, {"leg": PULL}, {tos(0)}),
         (lib.DLCP_DROP_WRED, {"must_arrive": 1}, {tos(0)}),
-        (lib.DLCP_DROP_WRED, {"droppable": 0}, {tos(0), tos(1)}),
+        (lib.DLCP_DROP_WRED, {"droppable": 0}, {tos(1)}),
     ],
 )
 def test_what_may_not_be_dropped_is_not_tagged(mode: int, options: dict[str, int], expected: set[int]) -> None:
@@ -83,7 +82,7 @@ def test_classes_leave_in_order_of_importance() -> None:
     assert order == sorted(order)
 
 
-BELOW, ABOVE = set(range(1, PACKETS // 2)), set(range(PACKETS // 2, PACKETS))
+BELOW, ABOVE = set(range(PACKETS // 2)), set(range(PACKETS // 2, PACKETS))
 
 
 @pytest.mark.parametrize(
@@ -124,9 +123,20 @@ def test_of_exploded_gradients_nothing_is_droppable(bad: float, mask: int) -> No
     data = uneven()
     data[5 * PACKET_ELEMENTS] = bad
     packets = first_pass(lib.DLCP_DROP_WRED, droppable=mask, data=data)
-    assert {p.tos for p in packets.values()} == {tos(0), tos(1)}
+    assert {p.tos for p in packets.values()} == {tos(1)}
     assert packets[5].data[15] == lib.DLCP_CODE_NOT_FINITE
     assert {p.data[30:32] for p in packets.values()} == {b"\xff\xff"}
+
+
+@pytest.mark.parametrize(("share_ppm", "largest"), [(0, 0), (100_000, 4), (1_000_000, PACKETS)])
+@pytest.mark.parametrize("mask", [0, 3])
+def test_the_largest_gradients_may_be_told_to_arrive(share_ppm: int, largest: int, mask: int) -> None:
+    packets = first_pass(lib.DLCP_DROP_WRED, droppable=mask, must_arrive_ppm=share_ppm)
+    must = set(range(PACKETS - largest, PACKETS))
+    assert {i for i, p in packets.items() if p.tos == tos(0)} == must
+    assert {i for i, p in packets.items() if p.data[1] & lib.DLCP_FLAG_MUST_ARRIVE} == must
+    assert set(list(packets)[:largest]) == must, "they leave first"
+    assert all(bool(p.data[1] & lib.DLCP_FLAG_SOME_MUST_ARRIVE) == (largest > 0) for p in packets.values())
 
 
 def test_every_packet_tells_the_message_s_energy() -> None:

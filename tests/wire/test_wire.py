@@ -127,18 +127,18 @@ def test_a_nack_has_exactly_its_bitmap() -> None:
 
 
 def test_a_done_carries_its_energy_bit_by_bit() -> None:
-    done = ffi.new("struct dlcp_done *", {"packets": 7, "round": 3, "energy": 0.1})
+    done = ffi.new("struct dlcp_done *", {"packets": 7, "round": 3, "energy": 0.1, "must_arrive": 2})
     out = ffi.new("uint8_t[]", lib.DLCP_DONE_BYTES)
     assert lib.dlcp_done_encode(done, out) == lib.DLCP_DONE_BYTES
-    assert ffi.buffer(out)[32:48] == struct.pack(">IId", 7, 3, 0.1)
+    assert ffi.buffer(out)[32:52] == struct.pack(">IIdI", 7, 3, 0.1, 2)
     back = ffi.new("struct dlcp_done *")
     assert lib.dlcp_done_decode(back, out) == 0
-    assert (back.packets, back.round, back.energy) == (7, 3, 0.1)
+    assert (back.packets, back.round, back.energy, back.must_arrive) == (7, 3, 0.1, 2)
 
 
 @pytest.mark.parametrize("energy", [-1.0, float("nan"), float("-inf")])
 def test_a_done_with_an_energy_that_cannot_be_is_refused(energy: float) -> None:
-    out = ffi.from_buffer(bytes(40) + struct.pack(">d", energy))
+    out = ffi.from_buffer(bytes(40) + struct.pack(">dI", energy, 0))
     assert lib.dlcp_done_decode(ffi.new("struct dlcp_done *"), out) == lib.DLCP_WIRE_FIELD
 
 
