@@ -21,7 +21,8 @@ enum { RANKS = 2, TENSORS = 5, ITERATIONS = 3, FLYING = 128, LONGEST = 1600, OPE
 static const struct dlcp_tensor tensors[TENSORS] = {
 	{ .elements = 1, .droppable = DLCP_DROPPABLE_SMALL },
 	{ .elements = 361, .bound = { { 200000, DLCP_PPM } }, .droppable = DLCP_DROPPABLE_SMALL },
-	{ .elements = 9 * 720, .dtype = DLCP_FLOAT16, .bound = { { 200000, 300000 } }, .droppable = 3 },
+	{ .elements = 9 * 720, .dtype = DLCP_FLOAT16, .bound = { { 200000, 300000 } }, .droppable = 3,
+	  .must_arrive_ppm = 300000 },
 	{ .elements = 30 * 720 + 5, .dtype = DLCP_BFLOAT16, .bound = { { DLCP_PPM, 100000 } }, .droppable = 1 },
 	{ .elements = 12 * 360 + 7, .bound = { { 100000, DLCP_PPM } }, .must_arrive = 1 },
 };

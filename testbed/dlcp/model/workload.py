@@ -144,6 +144,7 @@ class TransportSettings(Frozen):
     t_high_s: float = Field(default=0.0, ge=0)
     source_ports: int = Field(default=1, ge=1, le=MOST_SOURCE_PORTS)
     must_arrive_below_packets: int = 8
+    must_arrive_largest: Fraction = 0.0
 
 
 class HostSettings(Frozen):

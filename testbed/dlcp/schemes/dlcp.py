@@ -133,6 +133,11 @@ class Dlcp(Scheme):
     protected_tail_share: Fraction = Field(
         default=0.2, description="share of the layers, output side, that count as back layers"
     )
+    must_arrive_largest: Fraction = Field(
+        default=0.0,
+        description="share of a gradient tensor's packets, those of the largest gradients, that must arrive whatever "
+        "the bound allows",
+    )
     must_arrive_below_packets: int = Field(
         default=8, ge=0, description="tensors with fewer packets than this lose nothing: the bound is below one packet"
     )
@@ -209,6 +214,7 @@ class Dlcp(Scheme):
             layer_map=self.layer_map,
             protected_tail_share=self.protected_tail_share,
             must_arrive_below_packets=self.must_arrive_below_packets,
+            must_arrive_largest=self.must_arrive_largest,
             droppable_front=self.droppable_front,
             droppable_back=self.droppable_back,
             magnitude_metric=self.magnitude,

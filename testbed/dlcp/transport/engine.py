@@ -77,6 +77,7 @@ class DlcpEndpoint:
         receive_bytes: int = 8 << 20,
     ) -> None:
         self.rank = rank
+        self._must_arrive_ppm = round(settings.must_arrive_largest * 1_000_000)
         self._shapes: dict[int, tuple[int, Dtype]] = {}
         self._held: dict[tuple[bool, int, MessageKey], tuple[Any, ...]] = {}
         self._events = ffi.new("struct dlcp_completion[]", COMPLETIONS_AT_ONCE)
@@ -143,6 +144,7 @@ class DlcpEndpoint:
         shape.queue = queue
         shape.droppable = int(droppable)
         shape.must_arrive = must_arrive
+        shape.must_arrive_ppm = self._must_arrive_ppm
         self._check(lib.dlcp_engine_declare(self._open(), tensor, shape))
         self._shapes[tensor] = elements, dtype
 
