@@ -133,6 +133,7 @@ static uint32_t input_datagram(struct datagrams *datagrams, struct dlcp_protocol
 	do { /* an empty datagram is one, too */
 		uint32_t rest = size - offset;
 
+		__builtin_prefetch(datagrams->bytes[i] + offset + segment); /* the next one's header */
 		input_one(datagrams, protocol, &datagrams->from[i], datagrams->bytes[i] + offset,
 			  rest < segment ? rest : segment, ancillary.tos, at_ns, now_ns, statistics);
 		offset += segment;

@@ -152,9 +152,13 @@ static struct dlcp_measure measure_float16(const uint8_t *data, uint32_t count, 
 	return measure_floats(values, count, metric);
 }
 
-static void add_float32(float *to, const uint8_t *from, uint32_t count)
+INLINE void add_float32(float *to, const uint8_t *from, uint32_t count)
 {
-	for (uint32_t i = 0; i < count; i++) {
+	uint32_t i = 0;
+
+	for (; i + LANES <= count; i += LANES)
+		*(floats *)(to + i) += *(const floats *)(const void *)(from + 4 * i);
+	for (; i < count; i++) {
 		float value;
 
 		memcpy(&value, from + 4 * i, sizeof value);
@@ -245,6 +249,11 @@ struct dlcp_measure dlcp_measure_elements(uint8_t dtype, uint8_t metric, const v
 	case DLCP_BFLOAT16: return measure_bfloat16(data, count, metric);
 	default: return measure_floats(data, count, metric);
 	}
+}
+
+void dlcp_copy_elements(uint8_t dtype, void *to, const uint8_t *from, uint32_t count)
+{
+	memcpy(to, from, (size_t)count * dlcp_element_bytes(dtype));
 }
 
 void dlcp_add_elements(uint8_t dtype, void *to, const uint8_t *from, uint32_t count)

@@ -258,7 +258,9 @@ static inline uint64_t dlcp_earlier(uint64_t a, uint64_t b)
 
 static inline bool dlcp_same_key(const struct dlcp_key *a, const struct dlcp_key *b)
 {
-	return a->iteration == b->iteration && a->tensor == b->tensor && a->step == b->step && a->leg == b->leg;
+	/* Neighbours apart: the compiler would read tensor and step at once, and where both were just written one by one, that
+	 * waits for all stores before it, a packet's payload among them (0.1 us). */
+	return a->iteration == b->iteration && a->tensor == b->tensor && a->leg == b->leg && a->step == b->step;
 }
 
 /* Rises with every message of one tensor and leg; 0 is before the first. */

@@ -241,7 +241,7 @@ static void place(struct incoming *message, uint32_t packet, const struct dlcp_h
 	if (message->placement == DLCP_PLACE_ADD)
 		dlcp_add_elements(message->dtype, to, payload, header->count);
 	else
-		memcpy(to, payload, (size_t)header->count * dlcp_element_bytes(message->dtype));
+		dlcp_copy_elements(message->dtype, to, payload, header->count);
 	if (!contributors)
 		return;
 	if (message->placement == DLCP_PLACE_ADD)

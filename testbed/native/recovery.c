@@ -221,13 +221,27 @@ static bool holds_back(const struct record *record)
 	return record->state == IN_FLIGHT && record->message;
 }
 
+/* How many transmissions, from the oldest on, may count as lost: behind them nothing has come back yet, and not enough others
+ * have left. */
+static uint32_t suspects(const struct peer *peer)
+{
+	uint32_t known = peer->next_sequence - peer->oldest, found = 0;
+
+	if (peer->any_acked && peer->newest_acked - peer->oldest < known)
+		found = peer->newest_acked - peer->oldest + 1;
+	if (known >= OVERTAKEN_MOST && known - OVERTAKEN_MOST + 1 > found)
+		found = known - OVERTAKEN_MOST + 1;
+	return found;
+}
+
 /* Find what is lost; sets when to look again without a further acknowledgement. */
 void dlcp_detect_losses(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns)
 {
 	struct dlcp_congestion_loss losses[DLCP_QUEUES] = { { 0 } };
+	uint32_t count = suspects(peer);
 
 	peer->loss_check_ns = NEVER;
-	for (uint32_t sequence = peer->oldest; sequence != peer->next_sequence; sequence++) {
+	for (uint32_t sequence = peer->oldest; count; count--, sequence++) {
 		struct record *record = record_of(peer, sequence);
 		uint64_t at;
 
