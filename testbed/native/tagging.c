@@ -71,19 +71,29 @@ static float threshold(struct tensor *tensor, const float *found, float *scratch
 	return before > 0 ? before : median;
 }
 
+static void must_arrive(struct outgoing *message, uint32_t packet)
+{
+	message->class[packet] = CLASS_RELIABLE;
+	message->must_arrive++;
+}
+
 /* The packets of the largest gradients that must arrive: class and count. found: the metric by packet. */
 static void pick_largest(struct outgoing *message, uint32_t ppm, const float *found, float *scratch)
 {
 	uint32_t wanted = (uint32_t)dlcp_share(message->packets, ppm);
 	float least;
 
+	if (!wanted)
+		return;
 	memcpy(scratch, found, message->packets * sizeof *scratch);
-	least = wanted ? select_kth(scratch, message->packets, message->packets - wanted) : 0;
+	least = select_kth(scratch, message->packets, message->packets - wanted);
+	for (uint32_t packet = 0; packet < message->packets; packet++)
+		if (found[packet] > least)
+			must_arrive(message, packet);
+	/* Those that are as large as the least of them, which may be many (sparse gradients: zeros), fill up the number. */
 	for (uint32_t packet = 0; packet < message->packets && message->must_arrive < wanted; packet++)
-		if (found[packet] >= least) {
-			message->class[packet] = CLASS_RELIABLE;
-			message->must_arrive++;
-		}
+		if (found[packet] == least)
+			must_arrive(message, packet);
 }
 
 /* Packets by class, each class as a ring that starts elsewhere in every iteration. */
@@ -136,6 +146,7 @@ void dlcp_tag(struct dlcp_protocol *protocol, struct outgoing *message, struct t
 	} else { /* nothing may be missing: nobody asks how much of the energy is, and 1 ms for 10 MB is saved */
 		memset(message->magnitude, 0, message->packets);
 		message->energy = 0;
+		message->energy_code = 0;
 	}
 	allow(message, allowed);
 	bounded = message->allowed_bytes > 0;

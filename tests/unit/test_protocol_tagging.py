@@ -139,6 +139,16 @@ def test_the_largest_gradients_may_be_told_to_arrive(share_ppm: int, largest: in
     assert all(bool(p.data[1] & lib.DLCP_FLAG_SOME_MUST_ARRIVE) == (largest > 0) for p in packets.values())
 
 
+@pytest.mark.parametrize("where", [{0, 1, 2}, {20, 30, 39}, {37, 38, 39}])
+def test_the_largest_gradients_must_arrive_among_many_that_are_equal(where: set[int]) -> None:
+    """Sparse gradients: all packets but three are zeros. A tenth must arrive: these three, and one of the others."""
+    data = np.where(np.isin(np.arange(ELEMENTS) // PACKET_ELEMENTS, list(where)), 1, 0).astype(np.float32)
+    packets = first_pass(lib.DLCP_DROP_WRED, data=data, must_arrive_ppm=100_000)
+    must = {i for i, p in packets.items() if p.data[1] & lib.DLCP_FLAG_MUST_ARRIVE}
+    assert where < must
+    assert len(must) == 4
+
+
 def test_every_packet_tells_the_message_s_energy() -> None:
     packets = first_pass(lib.DLCP_DROP_WRED)
     (code,) = {int.from_bytes(p.data[30:32], "big") for p in packets.values()}
