@@ -85,6 +85,35 @@ def test_who_lets_through_one_packet_in_twenty_is_waited_for() -> None:
     assert [gone(node) for node in world.nodes.values()] == [-1, -1]
 
 
+def test_an_end_whose_last_packets_were_lost_is_not_held_against_the_peer() -> None:
+    """Eager stop: rank 1 has enough. Before its STOP is here, but after its last acknowledgement, the rest leaves and
+    vanishes: no acknowledgement of data comes any more, and the two have nothing to say to each other for long."""
+    world = pair(eager_stop=1, ack_delay_ns=US)
+    left: list[int] = []
+    acknowledged: list[int] = []
+
+    def network(w: World, packet: Packet) -> None:
+        late_ns = 600 * US if packet.type == lib.DLCP_STOP else 0
+        if packet.type == lib.DLCP_DATA:
+            left.append(w.now_ns)
+        if packet.type == lib.DLCP_ACK:
+            acknowledged.append(w.now_ns + 300 * US)
+        if packet.type != lib.DLCP_DATA or len(left) <= 90:
+            w.deliver(packet, w.now_ns + 300 * US + late_ns)
+
+    world.network = network
+    send(world)
+    world.run(100 * MS, lambda: not any(n.under_way() for n in world.nodes.values()))
+    assert not any(n.under_way() for n in world.nodes.values())
+    assert left[-1] > acknowledged[-1]
+    world.run(3 * LIMIT_NS)
+    assert [gone(node) for node in world.nodes.values()] == [-1, -1]
+    world.network = deliver
+    send(world, 1)
+    world.run(world.now_ns + 1_000 * MS, lambda: not any(n.under_way() for n in world.nodes.values()))
+    assert not any(n.under_way() for n in world.nodes.values())
+
+
 def test_a_message_that_nobody_expects_for_long_is_waited_for() -> None:
     """Its last packets are lost, within the bound, so no acknowledgement of theirs ever comes."""
     world = pair()
