@@ -56,9 +56,7 @@ static size_t build_control(struct dlcp_protocol *protocol, const struct control
 		protocol->statistics.dones_sent++;
 		return dlcp_done_encode(&(struct dlcp_done){ message->packets, control->round, message->energy,
 							     message->must_arrive }, bytes);
-	case CONTROL_NACK:
-		protocol->statistics.nacks_sent++;
-		return dlcp_build_nack(protocol, control, &header, bytes);
+	case CONTROL_NACK: return dlcp_build_nack(protocol, control, &header, bytes);
 	case CONTROL_WAIT:
 		header.flags = DLCP_FLAG_WAIT;
 		dlcp_header_encode(&header, bytes);

@@ -52,7 +52,7 @@ enum dlcp_droppable { DLCP_DROPPABLE_SMALL = 1, DLCP_DROPPABLE_LARGE = 2 };
 
 /* What a receive buffer holds where nothing arrives, and what becomes of what arrives. */
 enum dlcp_placement {
-	DLCP_PLACE_ZERO = 0, /* zeroed first */
+	DLCP_PLACE_ZERO = 0, /* holes are zeroed when the message ends */
 	DLCP_PLACE_KEEP = 1, /* holes keep what the buffer held */
 	DLCP_PLACE_ADD = 2,  /* what arrives is added, in the tensor's dtype; holes keep */
 };

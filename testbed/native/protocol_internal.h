@@ -19,7 +19,7 @@ enum {
 	OVERTAKEN_MOST = RECORDS / 2, /* transmissions that may overtake one of which nothing is heard */
 	BUCKETS = 1024,        /* of each message table; a power of two */
 	CONTROL_RING = 4096,   /* control packets waiting to leave; a power of two */
-	MAGNITUDES = 256,
+	LOST_LISTS = 257,      /* one by magnitude code, and the last for packets that must arrive */
 	STASH_BUCKETS = 256,   /* a power of two */
 	ACK_EVERY = 8,         /* packets, when the sender does not ask; on a fast link as many as BURST_NS takes, */
 	ACK_EVERY_MOST = DLCP_ACK_WINDOW / 2, /* up to this: one acknowledgement may be lost and nothing is untold */
@@ -65,15 +65,16 @@ struct outgoing {
 	uint32_t cursor;        /* in order: first pass */
 	uint32_t in_flight, arrived, lost;
 	uint32_t must_arrive, must_lost; /* packets of a bounded message that must arrive; of these, lost */
-	uint32_t *lost_next, *lost_previous; /* by packet, while it is lost: others of its magnitude code */
-	uint32_t lost_head[MAGNITUDES];      /* by magnitude code, NONE if there is none, */
-	uint32_t lost_top;                   /* above this one there is none */
+	uint32_t *lost_next, *lost_previous; /* by packet, while it is lost: others in its list */
+	uint32_t lost_head[LOST_LISTS];      /* NONE if there is none, */
+	uint32_t lost_top;                   /* above this list there is none */
 	uint64_t lost_bytes, allowed_bytes;
 	double energy, lost_energy, allowed_energy; /* energy: infinite if a value is not finite */
 	uint16_t energy_code;
 	uint32_t round;         /* rounds of probing that were started */
 	uint32_t nack_round;    /* the round whose NACKs are taken; */
-	uint32_t nack_history;  /* others up to this one tell of a past that retransmissions have mended */
+	uint32_t nack_history;  /* others up to this one tell of a past that retransmissions have mended, */
+	uint32_t nack_sequence; /* and so does the round itself (doubled on its way) of what was sent since */
 	uint64_t done_at_ns;    /* when DONE is due; NEVER while packets are under way */
 	uint32_t done_tries;
 	uint64_t passed_at_ns;  /* when to say that the first pass is over; NEVER before that, and once it was said */
@@ -391,7 +392,6 @@ void dlcp_on_sequence(struct dlcp_protocol *protocol, struct peer *peer, const s
 		      uint64_t received_ns, uint64_t now_ns);
 void dlcp_on_done(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
 		  const struct dlcp_done *done, uint64_t now_ns);
-void dlcp_ack_soon(struct dlcp_protocol *protocol, struct peer *peer, uint64_t at_ns);
 void dlcp_build_ack(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns, uint8_t *bytes);
 size_t dlcp_build_nack(struct dlcp_protocol *protocol, const struct control *control, struct dlcp_header *header,
 		       uint8_t *bytes);

@@ -89,8 +89,6 @@ static void prepare(struct incoming *message, const struct dlcp_tensor *shape, c
 	message->start_ns = now_ns;
 	message->pass_over = false;
 	message->must_arrive = message->must_arrived = 0;
-	if (to->placement == DLCP_PLACE_ZERO)
-		memset(to->buffer, 0, bytes);
 	if (to->contributors && to->placement != DLCP_PLACE_ADD)
 		memset(to->contributors, 0, message->packets * sizeof *to->contributors);
 }
@@ -182,12 +180,24 @@ static double lost_energy_share(const struct incoming *message)
 	return missing > 0 ? missing / message->energy : 0;
 }
 
+/* At the end, so that a message of which little is missing costs no second pass over its memory. */
+static void zero_holes(struct incoming *message)
+{
+	for (uint32_t packet = 0; message->arrived < message->packets && packet < message->packets; packet++)
+		if (!(message->bitmap[packet / 64] >> (packet % 64) & 1))
+			memset(message->buffer + (size_t)packet * DLCP_PAYLOAD_BYTES, 0,
+			       (size_t)dlcp_packet_elements(message->elements, message->dtype, packet) *
+				       dlcp_element_bytes(message->dtype));
+}
+
 /* The message is over: tell the sender, remember it, hand the completion out. */
 static void finish(struct dlcp_protocol *protocol, struct peer *peer, struct incoming *message, uint64_t now_ns)
 {
 	uint64_t *newest = newest_finished(peer, &message->key);
 	uint64_t bytes = dlcp_message_bytes(message->elements, message->dtype);
 
+	if (message->placement == DLCP_PLACE_ZERO)
+		zero_holes(message);
 	push_stop(protocol, message->peer, &message->key, message->delivered_bytes);
 	if (*newest < dlcp_age(&message->key)) {
 		*newest = dlcp_age(&message->key);
@@ -326,16 +336,17 @@ void dlcp_on_done(struct dlcp_protocol *protocol, struct peer *peer, const struc
 {
 	struct dlcp_key key = dlcp_header_key(header);
 	struct incoming *message = dlcp_incoming_find(protocol, peer->rank, &key);
-	struct control answer = { .peer = peer->rank, .key = key, .round = done->round };
+	struct control wait = { .kind = CONTROL_WAIT, .peer = peer->rank, .key = key, .round = done->round };
 
 	if (message) {
 		judge(protocol, peer, message, done, now_ns);
-		return;
-	}
-	answer.kind = is_over(peer, &key) ? CONTROL_STOP : CONTROL_WAIT;
-	if (answer.kind == CONTROL_WAIT)
+	} else if (is_over(peer, &key)) {
+		push_stop(protocol, peer->rank, &key, 0);
+	} else {
 		dlcp_stash_put(protocol, peer, header, done, NULL);
-	dlcp_control_push(protocol, &answer);
+		if (done->round) /* round 0 asks nothing */
+			dlcp_control_push(protocol, &wait);
+	}
 }
 
 /* What came of a message before it was expected. It may be enough to end it. */
@@ -355,9 +366,8 @@ static void apply_stashed(struct dlcp_protocol *protocol, struct peer *peer, con
 }
 
 /* Let an acknowledgement leave at `at_ns` at the latest. */
-void dlcp_ack_soon(struct dlcp_protocol *protocol, struct peer *peer, uint64_t at_ns)
+static void ack_soon(struct peer *peer, uint64_t at_ns)
 {
-	(void)protocol;
 	if (at_ns < peer->ack_at_ns)
 		peer->ack_at_ns = at_ns;
 }
@@ -402,9 +412,9 @@ void dlcp_on_sequence(struct dlcp_protocol *protocol, struct peer *peer, const s
 	}
 	peer->unacknowledged++;
 	if (header->flags & DLCP_FLAG_ACK_NOW || header->type == DLCP_PROBE || peer->unacknowledged >= protocol->ack_every)
-		dlcp_ack_soon(protocol, peer, now_ns);
+		ack_soon(peer, now_ns);
 	else
-		dlcp_ack_soon(protocol, peer, now_ns + protocol->config.ack_delay_ns);
+		ack_soon(peer, now_ns + protocol->config.ack_delay_ns);
 }
 
 /* How many ranks send to this one: of each, data came not longer ago than its turn takes, twice, when all take turns on
@@ -447,6 +457,8 @@ void dlcp_build_ack(struct dlcp_protocol *protocol, struct peer *peer, uint64_t 
 	peer->ack_at_ns = NEVER;
 }
 
+_Static_assert(DLCP_NACK_PACKETS % 8 == 0, "each NACK's bitmap begins with a byte of the message's");
+
 /* Write a NACK that begins at control->first; the rest of a message that needs more than one is pushed again.
  * Returns its length, or 0 when the message has ended meanwhile (then a STOP is on its way). */
 size_t dlcp_build_nack(struct dlcp_protocol *protocol, const struct control *control, struct dlcp_header *header,
@@ -468,12 +480,8 @@ size_t dlcp_build_nack(struct dlcp_protocol *protocol, const struct control *con
 	}
 	dlcp_header_encode(header, bytes);
 	size = dlcp_nack_encode(&nack, bytes);
-	memset(bytes + DLCP_NACK_FIXED_BYTES, 0, size - DLCP_NACK_FIXED_BYTES);
-	for (uint32_t i = 0; i < nack.packets; i++) {
-		uint32_t packet = nack.first + i;
-
-		if (message->bitmap[packet / 64] >> (packet % 64) & 1)
-			bytes[DLCP_NACK_FIXED_BYTES + i / 8] |= (uint8_t)(1u << (i % 8));
-	}
+	/* both bitmaps have the lowest bit first, on little-endian hosts; beyond the last packet ours is zero */
+	memcpy(bytes + DLCP_NACK_FIXED_BYTES, (const uint8_t *)message->bitmap + nack.first / 8, size - DLCP_NACK_FIXED_BYTES);
+	protocol->statistics.nacks_sent++;
 	return size;
 }

@@ -97,19 +97,29 @@ static void unlist(struct dlcp_protocol *protocol, struct peer *peer, struct out
 	}
 }
 
-/* Enter a packet into, or take it out of, the list of those that are lost and have its magnitude. */
+/* A packet of a bounded message that must arrive all the same. */
+static bool must_arrive(const struct outgoing *message, uint32_t packet)
+{
+	return message->must_arrive && message->class[packet] == CLASS_RELIABLE;
+}
+
+/* Where a packet is listed while it is lost. */
+static uint32_t lost_list(const struct outgoing *message, uint32_t packet)
+{
+	return must_arrive(message, packet) ? LOST_LISTS - 1 : message->magnitude[packet];
+}
+
 static void list_lost(struct outgoing *message, uint32_t packet)
 {
-	uint8_t code = message->magnitude[packet];
-	uint32_t next = message->lost_head[code];
+	uint32_t list = lost_list(message, packet), next = message->lost_head[list];
 
 	message->lost_next[packet] = next;
 	message->lost_previous[packet] = NONE;
 	if (next != NONE)
 		message->lost_previous[next] = packet;
-	message->lost_head[code] = packet;
-	if (message->lost_top < code)
-		message->lost_top = code;
+	message->lost_head[list] = packet;
+	if (message->lost_top < list)
+		message->lost_top = list;
 }
 
 static void unlist_lost(struct outgoing *message, uint32_t packet)
@@ -118,10 +128,10 @@ static void unlist_lost(struct outgoing *message, uint32_t packet)
 
 	if (next != NONE)
 		message->lost_previous[next] = previous;
-	*(previous != NONE ? &message->lost_next[previous] : &message->lost_head[message->magnitude[packet]]) = next;
+	*(previous != NONE ? &message->lost_next[previous] : &message->lost_head[lost_list(message, packet)]) = next;
 }
 
-/* The lost packet that matters most: of the largest magnitude. NONE when none is lost. */
+/* The lost packet that matters most: one that must arrive, else of the largest magnitude. NONE when none is lost. */
 uint32_t dlcp_largest_lost(struct outgoing *message)
 {
 	while (message->lost_top && message->lost_head[message->lost_top] == NONE)
@@ -136,7 +146,7 @@ void dlcp_set_state(struct dlcp_protocol *protocol, struct outgoing *message, ui
 	uint32_t elements = dlcp_packet_elements(message->elements, message->dtype, packet);
 	uint64_t bytes = (uint64_t)elements * dlcp_element_bytes(message->dtype);
 	double energy = elements * dlcp_code_energy(message->magnitude[packet]);
-	bool must = message->must_arrive && message->class[packet] == CLASS_RELIABLE;
+	bool must = must_arrive(message, packet);
 
 	(void)protocol;
 	message->in_flight -= *at == IN_FLIGHT;
@@ -288,6 +298,10 @@ void dlcp_protocol_commit(struct dlcp_protocol *protocol, struct outgoing *messa
 	peer->waiting_tail = message;
 	protocol->sending++;
 	list(protocol, peer, message, now_ns);
+	/* An eager receiver may have enough long before the pass is over, but must know how many packets it may not miss. */
+	if (protocol->config.eager_stop && message->must_arrive)
+		dlcp_control_push(protocol, &(struct control){
+						    .kind = CONTROL_PASSED, .peer = peer->rank, .key = message->key });
 }
 
 int dlcp_protocol_send(struct dlcp_protocol *protocol, uint16_t rank, const struct dlcp_key *key,
@@ -332,6 +346,7 @@ void dlcp_on_nack(struct dlcp_protocol *protocol, struct peer *peer, const struc
 			return;
 		message->nack_round = nack.round;
 		message->nack_history = message->round;
+		message->nack_sequence = peer->next_sequence;
 	}
 	for (uint32_t i = 0; i < nack.packets; i++) {
 		uint32_t packet = nack.first + i;
@@ -339,7 +354,8 @@ void dlcp_on_nack(struct dlcp_protocol *protocol, struct peer *peer, const struc
 
 		if (arrived && message->state[packet] != ARRIVED && message->state[packet] != UNSENT)
 			dlcp_set_state(protocol, message, packet, ARRIVED);
-		else if (!arrived && message->state[packet] == ARRIVED)
+		else if (!arrived && message->state[packet] == ARRIVED &&
+			 (int32_t)(message->latest[packet] - message->nack_sequence) < 0)
 			dlcp_set_state(protocol, message, packet, LOST);
 	}
 	/* Missing something, by its own count, though by ours it has enough: repair everything rather than ask for ever. */

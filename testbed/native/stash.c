@@ -94,6 +94,8 @@ void dlcp_stash_put(struct dlcp_protocol *protocol, struct peer *peer, const str
 	struct stashed **bucket = bucket_of(&protocol->stash, peer, &key);
 	struct stashed *one = payload ? NULL : find(protocol, peer, &key, DLCP_DONE);
 
+	if (one && one->done.round > done->round) /* that of round 0 comes through a slower queue */
+		return;
 	if (!one) {
 		one = room(protocol, peer);
 		if (one) {

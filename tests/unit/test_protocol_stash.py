@@ -76,6 +76,57 @@ def test_a_message_that_the_stash_could_not_hold_is_asked_for_at_once() -> None:
     assert (got == 7).all()
 
 
+def test_the_done_that_asks_is_kept_when_the_one_of_round_0_comes_later() -> None:
+    """That one travels with the data, in a queue that may be slow. It asks nothing and gets no answer."""
+    world = star(bound_ppm=100_000, stash_bytes=40 * 1560)
+    receiver = world.nodes[0]
+    passed: list[Packet] = []
+
+    def network(w: World, packet: Packet) -> None:
+        if packet.type == lib.DLCP_DONE and packet.data[36:40] == bytes(4):
+            passed.append(packet)
+        elif packet.type != lib.DLCP_DATA or packet.data[18:20] != b"\x07\x08":
+            deliver(w, packet)
+
+    world.network = network
+    world.nodes[1].send(0, Key(0, 0), values(7), 0)
+    world.run(100 * MS)
+    receiver.poll(world.now_ns)
+    (late,) = passed
+    receiver.input(late, world.now_ns)
+    assert not receiver.poll(world.now_ns)
+    receiver.receive(1, Key(0, 0), BUFFER.copy(), world.now_ns)
+    assert lib.DLCP_NACK in {packet.type for packet in receiver.poll(world.now_ns)}
+
+
+def test_a_nack_that_comes_twice_does_not_undo_what_was_repaired_since() -> None:
+    """Data found no room, so a NACK names packets that were acknowledged. It comes once more when they have come."""
+    world = star(stash_bytes=40 * 1560)
+    sender, receiver = world.nodes[1], world.nodes[0]
+    nacks: list[Packet] = []
+
+    def network(w: World, packet: Packet) -> None:
+        if packet.type == lib.DLCP_NACK and not packet.data[1] & lib.DLCP_FLAG_WAIT:
+            nacks.append(packet)
+        if packet.type != lib.DLCP_STOP or w.now_ns > 200 * MS:
+            deliver(w, packet)
+
+    world.network = network
+    sender.send(0, Key(0, 0), values(7), 0)
+    world.run(100 * MS)
+    receiver.receive(1, Key(0, 0), BUFFER.copy(), world.now_ns)
+    world.run(150 * MS)
+    assert receiver.statistics()["messages_received"] == 1
+    resent = sender.statistics()["packets_resent"]
+    assert resent > 0
+    assert nacks
+    for packet in nacks:
+        world.deliver(packet, world.now_ns)
+    world.run(1_000 * MS, lambda: not sender.under_way())
+    assert not sender.under_way()
+    assert sender.statistics()["packets_resent"] == resent
+
+
 def test_early_packets_of_a_tensor_that_is_declared_later_are_kept_and_checked_then() -> None:
     world = World({0: Node(0, [1]), 1: Node(1, [0])}, deliver)
     sender, receiver = world.nodes[1], world.nodes[0]

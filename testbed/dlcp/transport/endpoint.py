@@ -26,8 +26,8 @@ class Leg(IntEnum):
 class Placement(Enum):
     """What a receive buffer holds where nothing arrives, and what becomes of what arrives.
 
-    ZERO: the buffer is zeroed first. KEEP: holes keep what the buffer held. ADD: what arrives is added, in the
-    tensor's dtype, to what the buffer holds; holes keep it.
+    ZERO: holes are zeros once the message is over. KEEP: holes keep what the buffer held. ADD: what arrives is added,
+    in the tensor's dtype, to what the buffer holds; holes keep it.
     """
 
     ZERO = 0
