@@ -1,9 +1,10 @@
 /* Congestion control: one C file = one algorithm, found by its name; no list elsewhere is edited.
  *
  * State belongs to one peer and queue and lives as long as the job: only a queue's first message starts with a cold
- * window. What waits in a lower queue tells nothing of a higher one. An algorithm gives a window in packets, which may be a fraction: below 1 the sender keeps one packet in flight and spaces packets by
- * srtt / window (Swift, SIGCOMM'20, section 3.5; a window floor of 1 packet would already overfill a shallow
- * buffer when there are more senders than it has packets).
+ * window. What waits in a lower queue tells nothing of a higher one. An algorithm gives a window in packets, which may
+ * be a fraction: below 1 the sender keeps one packet in flight and spaces packets by srtt / window (Swift, SIGCOMM'20,
+ * section 3.5; a window floor of 1 packet would already overfill a shallow buffer when there are more senders than it
+ * has packets).
  */
 #ifndef DLCP_CONGESTION_H
 #define DLCP_CONGESTION_H

@@ -38,8 +38,8 @@ static uint8_t tos_of(const struct dlcp_protocol *protocol, const struct control
 static size_t build_control(struct dlcp_protocol *protocol, const struct control *control)
 {
 	static const uint8_t types[] = {
-		[CONTROL_DONE] = DLCP_DONE, [CONTROL_PASSED] = DLCP_DONE, [CONTROL_NACK] = DLCP_NACK, [CONTROL_WAIT] = DLCP_NACK,
-		[CONTROL_STOP] = DLCP_STOP,
+		[CONTROL_DONE] = DLCP_DONE, [CONTROL_PASSED] = DLCP_DONE, [CONTROL_NACK] = DLCP_NACK,
+		[CONTROL_WAIT] = DLCP_NACK, [CONTROL_STOP] = DLCP_STOP,
 	};
 	uint8_t *bytes = protocol->control_packet;
 	const struct outgoing *message;

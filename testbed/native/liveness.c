@@ -33,7 +33,7 @@ uint64_t dlcp_gone_time(const struct dlcp_protocol *protocol, const struct peer 
 	return silent_since(peer) + (peer->heard ? protocol->config.silence_ns : protocol->config.first_contact_ns);
 }
 
-/* When to greet a peer: before the first data, now and then while data flow (the empty path may have become another), and
+/* When to greet a peer: before the first data, at times while data flow (the empty path may have become another), and
  * when it owes something and is silent. */
 uint64_t dlcp_greeting_time(const struct dlcp_protocol *protocol, const struct peer *peer)
 {
@@ -69,12 +69,13 @@ static int describe_peer(const struct peer *peer, char *text, size_t bytes)
 
 	if (expected && (!waiting || expected->start_ns <= waiting->start_ns))
 		return snprintf(text, bytes,
-				"rank %u: tensor %u of iteration %u (%s): %u of %u packets have not arrived", peer->rank,
-				expected->key.tensor, expected->key.iteration, leg_name(expected->key.leg),
+				"rank %u: tensor %u of iteration %u (%s): %u of %u packets have not arrived",
+				peer->rank, expected->key.tensor, expected->key.iteration, leg_name(expected->key.leg),
 				expected->packets - expected->arrived, expected->packets);
 	if (waiting)
 		return snprintf(text, bytes,
-				"rank %u: tensor %u of iteration %u (%s): %u of %u packets sent, %u acknowledged, no STOP yet",
+				"rank %u: tensor %u of iteration %u (%s): %u of %u packets sent, %u acknowledged, "
+				"no STOP yet",
 				peer->rank, waiting->key.tensor, waiting->key.iteration, leg_name(waiting->key.leg),
 				waiting->cursor, waiting->packets, waiting->arrived);
 	return snprintf(text, bytes, "rank %u", peer->rank);
@@ -96,14 +97,15 @@ void dlcp_check_silence(struct dlcp_protocol *protocol, struct peer *peer, uint6
 	protocol->gone_rank = peer->rank;
 	describe_peer(peer, debt, sizeof debt);
 	if (silent)
-		dlcp_fail(protocol, DLCP_ERROR_PEER_GONE, "rank %u is gone: silent for %.1f s while it owes: %s", peer->rank,
-			  (double)(now_ns - silent_since(peer)) / 1e9, debt);
+		dlcp_fail(protocol, DLCP_ERROR_PEER_GONE, "rank %u is gone: silent for %.1f s while it owes: %s",
+			  peer->rank, (double)(now_ns - silent_since(peer)) / 1e9, debt);
 	else
 		dlcp_fail(protocol, DLCP_ERROR_PEER_GONE,
 			  "rank %u answers, but for %.1f s no data got through to it: %s. %s", peer->rank,
 			  (double)(now_ns - peer->unheard_since_ns) / 1e9, debt,
-			  peer->probe_heard ? "Small packets pass, full ones do not: path MTU or a filter?" :
-					      "Only the control queue passes: is the queue of the data starved or filtered?");
+			  peer->probe_heard ?
+				  "Small packets pass, full ones do not: path MTU or a filter?" :
+				  "Only the control queue passes: is the queue of the data starved or filtered?");
 	memcpy(protocol->gone_error, protocol->error, sizeof protocol->gone_error);
 }
 

@@ -8,8 +8,8 @@
 
 #include "protocol_internal.h"
 
-/* Time of a fast link that one burst may take and one acknowledgement may stand for: less than a host's scheduler adds, and
- * at 10 Gbit/s and above no system call has more packets than GSO takes. */
+/* Time of a fast link that one burst may take and one acknowledgement may stand for: less than a host's scheduler adds,
+ * and at 10 Gbit/s and above no system call has more packets than GSO takes. */
 #define BURST_NS (100 * MICROSECOND)
 #define DEFAULT_STASH_BYTES (16u << 20)
 #define FASTEST_LINK_BPS 1e12 /* a full packet takes 12 of the nanoseconds that clocks count */
@@ -52,8 +52,10 @@ struct dlcp_protocol *dlcp_protocol_new(const struct dlcp_config *config, char *
 	struct dlcp_protocol *protocol;
 
 	if (!(config->link_bps > 0 && config->link_bps <= FASTEST_LINK_BPS) || config->rank >= DLCP_MAX_RANKS ||
-	    config->selective_drop > DLCP_DROP_ECT || config->magnitude_metric > DLCP_METRIC_MAX || !(config->fixed_window >= 0 && config->fixed_window <= RECORDS)) {
-		snprintf(error, error_bytes, "rank %u, link %.0f bit/s, selective drop %u, metric %u, fixed window %.0f: out of range",
+	    config->selective_drop > DLCP_DROP_ECT || config->magnitude_metric > DLCP_METRIC_MAX ||
+	    !(config->fixed_window >= 0 && config->fixed_window <= RECORDS)) {
+		snprintf(error, error_bytes,
+			 "rank %u, link %.0f bit/s, selective drop %u, metric %u, fixed window %.0f: out of range",
 			 config->rank, config->link_bps, config->selective_drop, config->magnitude_metric,
 			 config->fixed_window);
 		return NULL;
@@ -159,7 +161,8 @@ int dlcp_protocol_declare(struct dlcp_protocol *protocol, uint16_t number, const
 	    shape->must_arrive_ppm > DLCP_PPM || !dlcp_bound_valid(&shape->bound[0]) ||
 	    !dlcp_bound_valid(&shape->bound[1]))
 		return dlcp_fail(protocol, DLCP_ERROR_ARGUMENT,
-				 "tensor %u: %u elements, dtype %u, queue %u, droppable %u, must arrive %u ppm, or a bound: out of range",
+				 "tensor %u: %u elements, dtype %u, queue %u, droppable %u, must arrive %u ppm, "
+				 "or a bound: out of range",
 				 number, shape->elements, shape->dtype, shape->queue, shape->droppable,
 				 shape->must_arrive_ppm);
 	if (tensor->declared && !same_shape(&tensor->shape, shape))
@@ -357,7 +360,8 @@ uint64_t dlcp_protocol_next_timer(struct dlcp_protocol *protocol, uint64_t now_n
 			continue;
 		at = dlcp_earlier(at, dlcp_earlier(dlcp_gone_time(protocol, peer), dlcp_greeting_time(protocol, peer)));
 		at = dlcp_earlier(at, dlcp_blocked_time(protocol, peer));
-		at = dlcp_earlier(at, dlcp_earlier(peer->ack_at_ns, dlcp_earlier(peer->loss_check_ns, peer->done_hint_ns)));
+		at = dlcp_earlier(at, dlcp_earlier(peer->loss_check_ns, peer->done_hint_ns));
+		at = dlcp_earlier(at, peer->ack_at_ns);
 		if (peer->in_flight && !dlcp_records_full(peer))
 			for (uint8_t queue = 0; queue < DLCP_QUEUES; queue++)
 				at = dlcp_earlier(at, dlcp_lane_timer(protocol, peer, queue));

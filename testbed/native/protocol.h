@@ -63,7 +63,8 @@ struct dlcp_config {
 	uint8_t selective_drop; /* enum dlcp_selective_drop */
 	uint8_t eager_stop;     /* 1: a message ends as soon as its bound is met; 0: after the sender's first pass */
 	uint8_t magnitude_metric; /* enum dlcp_metric */
-	uint32_t stash_bytes;   /* at most so much memory for data that nobody expects yet; 0 = 16 MiB: a ring's neighbour begins the next all-reduce early */
+	uint32_t stash_bytes;   /* at most so much memory for data that nobody expects yet; 0 = 16 MiB: a ring's
+				 * neighbour begins the next all-reduce early */
 	double link_bps;        /* of this host's link: the pace of everything together */
 	char congestion_control[16];
 	uint64_t t_low_ns;      /* 0 = derived */
@@ -89,7 +90,7 @@ struct dlcp_tensor {
 	uint8_t queue;         /* 0-6 */
 	uint8_t droppable;     /* mask of enum dlcp_droppable: which packets of the push leg may be tagged so */
 	uint8_t must_arrive;   /* nothing may be missing on any leg, whatever a bound says */
-	uint32_t must_arrive_ppm; /* share of a push's packets, those of the largest gradients, that must arrive all the same */
+	uint32_t must_arrive_ppm; /* share of a bounded push's packets that must arrive: the largest gradients' */
 };
 
 struct dlcp_key {
@@ -116,8 +117,8 @@ struct dlcp_destination {
 	uint32_t elements;
 	uint8_t placement;      /* enum dlcp_placement */
 	const struct dlcp_bound *bound; /* for this message instead of the declared one; NULL: that one. Copied */
-	uint16_t *contributors; /* NULL, or one by packet, the protocol's until the completion: how many ranks' values it sums
-				 * up, as the sender said, 0 in a hole; DLCP_PLACE_ADD adds to what is there */
+	uint16_t *contributors; /* NULL, or one by packet, the protocol's until the completion: how many ranks' values
+				 * it sums up, as the sender said, 0 in a hole; DLCP_PLACE_ADD adds to what is there */
 };
 
 /* What a message is made of. */
@@ -129,8 +130,8 @@ struct dlcp_source {
 };
 
 /* Packets of one class to one peer, all of equal size but for the last, which may be shorter. A packet is its head
- * and then payload_bytes[i] at payload[i] (control packets: head only). Heads are valid until the next poll_transmit, payload
- * also not beyond the message's completion, which any packet that comes in may bring. */
+ * and then payload_bytes[i] at payload[i] (control packets: head only). Heads are valid until the next poll_transmit,
+ * payload also not beyond the message's completion, which any packet that comes in may bring. */
 struct dlcp_burst {
 	uint16_t peer;
 	uint8_t tos;
@@ -158,7 +159,7 @@ struct dlcp_statistics {
 	uint64_t packets_ce;
 	uint64_t losses_detected, losses_spurious;
 	uint64_t acks_sent, acks_received, dones_sent, nacks_sent, stops_sent, probes_sent, greetings_sent;
-	uint64_t control_dropped;                  /* control intents that found their ring full; their timers repeat them */
+	uint64_t control_dropped;                  /* intents that found their ring full; their timers repeat them */
 	uint64_t messages_sent, messages_received;
 	uint64_t lost_bytes;                       /* of finished received messages */
 	uint64_t overflow_reported;                /* datagrams that peers' sockets dropped, as peers told */
@@ -192,9 +193,9 @@ int dlcp_protocol_receive(struct dlcp_protocol *protocol, uint16_t peer, const s
 int dlcp_protocol_send(struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key,
 		       const struct dlcp_source *from, uint64_t now_ns);
 
-/* dlcp_protocol_send in three steps, for a caller with a lock: the second reads all of the data, which takes milliseconds for
- * a large tensor, and may run beside every other call but itself and dlcp_protocol_declare. What was prepared must be
- * committed before the next is prepared. */
+/* dlcp_protocol_send in three steps, for a caller with a lock: the second reads all of the data, which takes
+ * milliseconds for a large tensor, and may run beside every other call but itself and dlcp_protocol_declare. What was
+ * prepared must be committed before the next is prepared. */
 int dlcp_protocol_prepare(struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key,
 			  const struct dlcp_source *from, uint64_t now_ns, struct outgoing **prepared);
 void dlcp_protocol_tag(struct dlcp_protocol *protocol, struct outgoing *prepared, const struct dlcp_source *from);

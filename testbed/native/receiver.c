@@ -122,7 +122,8 @@ int dlcp_protocol_receive(struct dlcp_protocol *protocol, uint16_t rank, const s
 	if ((uintptr_t)to->buffer % dlcp_element_bytes(tensor->shape.dtype) || to->placement > DLCP_PLACE_ADD ||
 	    (to->bound && !dlcp_bound_valid(to->bound)))
 		return dlcp_fail(protocol, DLCP_ERROR_ARGUMENT,
-				 "receive from rank %u: tensor %u: a buffer not aligned to its elements, or placement or bound out of range",
+				 "receive from rank %u: tensor %u: a buffer not aligned to its elements, or placement "
+				 "or bound out of range",
 				 rank, key->tensor);
 	if (peer->gone) {
 		dlcp_protocol_gone(protocol); /* its sentence */
@@ -304,7 +305,7 @@ void dlcp_on_data(struct dlcp_protocol *protocol, struct peer *peer, const struc
 		accept(protocol, peer, message, header, payload, now_ns);
 	} else if (is_over(peer, &key)) {
 		protocol->statistics.packets_late++;
-		if (header->flags & DLCP_FLAG_ACK_NOW) /* the STOP may be lost: a sender that is still busy hears it again */
+		if (header->flags & DLCP_FLAG_ACK_NOW) /* the STOP may be lost: who still sends hears it again */
 			push_stop(protocol, peer->rank, &key, 0);
 	} else {
 		dlcp_stash_put(protocol, peer, header, NULL, payload);
@@ -411,7 +412,8 @@ void dlcp_on_sequence(struct dlcp_protocol *protocol, struct peer *peer, const s
 		peer->any_data = true;
 	}
 	peer->unacknowledged++;
-	if (header->flags & DLCP_FLAG_ACK_NOW || header->type == DLCP_PROBE || peer->unacknowledged >= protocol->ack_every)
+	if (header->flags & DLCP_FLAG_ACK_NOW || header->type == DLCP_PROBE ||
+	    peer->unacknowledged >= protocol->ack_every)
 		ack_soon(peer, now_ns);
 	else
 		ack_soon(peer, now_ns + protocol->config.ack_delay_ns);
@@ -481,7 +483,8 @@ size_t dlcp_build_nack(struct dlcp_protocol *protocol, const struct control *con
 	dlcp_header_encode(header, bytes);
 	size = dlcp_nack_encode(&nack, bytes);
 	/* both bitmaps have the lowest bit first, on little-endian hosts; beyond the last packet ours is zero */
-	memcpy(bytes + DLCP_NACK_FIXED_BYTES, (const uint8_t *)message->bitmap + nack.first / 8, size - DLCP_NACK_FIXED_BYTES);
+	memcpy(bytes + DLCP_NACK_FIXED_BYTES, (const uint8_t *)message->bitmap + nack.first / 8,
+	       size - DLCP_NACK_FIXED_BYTES);
 	protocol->statistics.nacks_sent++;
 	return size;
 }

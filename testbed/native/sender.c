@@ -111,15 +111,15 @@ static uint32_t lost_list(const struct outgoing *message, uint32_t packet)
 
 static void list_lost(struct outgoing *message, uint32_t packet)
 {
-	uint32_t list = lost_list(message, packet), next = message->lost_head[list];
+	uint32_t among = lost_list(message, packet), next = message->lost_head[among];
 
 	message->lost_next[packet] = next;
 	message->lost_previous[packet] = NONE;
 	if (next != NONE)
 		message->lost_previous[next] = packet;
-	message->lost_head[list] = packet;
-	if (message->lost_top < list)
-		message->lost_top = list;
+	message->lost_head[among] = packet;
+	if (message->lost_top < among)
+		message->lost_top = among;
 }
 
 static void unlist_lost(struct outgoing *message, uint32_t packet)
@@ -185,8 +185,8 @@ void dlcp_outgoing_changed(struct dlcp_protocol *protocol, struct outgoing *mess
 		message->done_tries = 0;
 		return;
 	}
-	/* Everything arrived or is known to be lost. With losses the receiver cannot know that this was all: ask at once.
-	 * Without, its STOP is on the way: ask only when that is overdue. */
+	/* Everything arrived or is known to be lost. With losses the receiver cannot know that this was all: ask at
+	 * once. Without, its STOP is on the way: ask only when that is overdue. */
 	if (message->done_at_ns == NEVER)
 		message->done_at_ns = message->lost ? now_ns : now_ns + dlcp_timeout(protocol, peer, 0);
 	else if (message->lost && !message->done_tries)
@@ -217,7 +217,8 @@ void dlcp_run_done_timers(struct dlcp_protocol *protocol, struct peer *peer, uin
 				dlcp_control_push(protocol, &passed);
 			message->passed_at_ns = NEVER;
 		}
-		peer->done_hint_ns = dlcp_earlier(peer->done_hint_ns, dlcp_earlier(message->done_at_ns, message->passed_at_ns));
+		peer->done_hint_ns = dlcp_earlier(peer->done_hint_ns, message->done_at_ns);
+		peer->done_hint_ns = dlcp_earlier(peer->done_hint_ns, message->passed_at_ns);
 	}
 }
 
@@ -259,15 +260,16 @@ int dlcp_protocol_prepare(struct dlcp_protocol *protocol, uint16_t rank, const s
 	if ((uintptr_t)from->data % dlcp_element_bytes(tensor->shape.dtype) ||
 	    (from->bound && !dlcp_bound_valid(from->bound)))
 		return dlcp_fail(protocol, DLCP_ERROR_ARGUMENT,
-				 "send to rank %u: tensor %u: data not aligned to its elements, or a bound out of range", rank,
-				 key->tensor);
+				 "send to rank %u: tensor %u: data not aligned to its elements, or a bound out of "
+				 "range", rank, key->tensor);
 	if (peer->gone) {
 		dlcp_protocol_gone(protocol); /* its sentence */
 		return DLCP_ERROR_PEER_GONE;
 	}
 	if (dlcp_outgoing_find(protocol, rank, key))
-		return dlcp_fail(protocol, DLCP_ERROR_DUPLICATE, "send to rank %u: tensor %u of iteration %u is under way",
-				 rank, key->tensor, key->iteration);
+		return dlcp_fail(protocol, DLCP_ERROR_DUPLICATE,
+				 "send to rank %u: tensor %u of iteration %u is under way", rank, key->tensor,
+				 key->iteration);
 	message = take(protocol, dlcp_packets_of(from->elements, tensor->shape.dtype));
 	if (!message)
 		return dlcp_fail(protocol, DLCP_ERROR_MEMORY, "no memory for a message of %u elements", from->elements);
@@ -298,7 +300,7 @@ void dlcp_protocol_commit(struct dlcp_protocol *protocol, struct outgoing *messa
 	peer->waiting_tail = message;
 	protocol->sending++;
 	list(protocol, peer, message, now_ns);
-	/* An eager receiver may have enough long before the pass is over, but must know how many packets it may not miss. */
+	/* An eager receiver may have enough long before the pass is over, if it knows how many packets must arrive. */
 	if (protocol->config.eager_stop && message->must_arrive)
 		dlcp_control_push(protocol, &(struct control){
 						    .kind = CONTROL_PASSED, .peer = peer->rank, .key = message->key });
@@ -358,7 +360,7 @@ void dlcp_on_nack(struct dlcp_protocol *protocol, struct peer *peer, const struc
 			 (int32_t)(message->latest[packet] - message->nack_sequence) < 0)
 			dlcp_set_state(protocol, message, packet, LOST);
 	}
-	/* Missing something, by its own count, though by ours it has enough: repair everything rather than ask for ever. */
+	/* Missing something, by its own count, though by ours it has enough: repair all, do not ask for ever. */
 	if (nack.first + nack.packets == message->packets && message->lost && !message->in_flight &&
 	    !dlcp_has_packets(message)) {
 		message->allowed_bytes = 0;

@@ -40,7 +40,8 @@ static int set_buffer(int socket, int force, int option, int bytes)
 /* Never less than the system's default. */
 static void grow_send_buffer(int socket, double link_bps, struct dlcp_engine_statistics *statistics)
 {
-	int bytes = 0, wanted = (int)(link_bps / 8 * SEND_BUFFER_S < INT32_MAX / 4 ? link_bps / 8 * SEND_BUFFER_S : INT32_MAX / 4);
+	double held = link_bps / 8 * SEND_BUFFER_S;
+	int bytes = 0, wanted = (int)(held < INT32_MAX / 4 ? held : INT32_MAX / 4);
 	socklen_t size = sizeof bytes;
 
 	getsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, &size);

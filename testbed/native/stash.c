@@ -1,4 +1,4 @@
-/* Packets of messages that nobody expects yet. A peer may hold as much as is free, so whoever comes later still finds room. */
+/* Packets of messages that nobody expects yet. A peer may hold as much as is free, so a newcomer finds room. */
 #include <stdlib.h>
 
 #include "protocol_internal.h"
@@ -85,8 +85,8 @@ static struct stashed *find(struct dlcp_protocol *protocol, const struct peer *p
 	return NULL;
 }
 
-/* Keep a DATA packet, or a DONE (payload is NULL), of which only the newest of its message is kept. It takes a DATA packet's
- * place when there is no room: it is what lets the answer leave as soon as the message is expected. */
+/* Keep a DATA packet, or a DONE (payload is NULL), of which only that of the newest round is kept. It takes a DATA
+ * packet's place when there is no room: it is what lets the answer leave as soon as the message is expected. */
 void dlcp_stash_put(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
 		    const struct dlcp_done *done, const uint8_t *payload)
 {

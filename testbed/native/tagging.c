@@ -18,8 +18,8 @@ static void measure_packets(struct outgoing *message, uint8_t metric, float *fou
 	message->energy = 0;
 	for (uint32_t packet = 0; packet < message->packets; packet++) {
 		uint32_t count = dlcp_packet_elements(message->elements, message->dtype, packet);
-		struct dlcp_measure one = dlcp_measure_elements(message->dtype, metric,
-								message->data + (size_t)packet * DLCP_PAYLOAD_BYTES, count);
+		const uint8_t *data = message->data + (size_t)packet * DLCP_PAYLOAD_BYTES;
+		struct dlcp_measure one = dlcp_measure_elements(message->dtype, metric, data, count);
 
 		found[packet] = one.metric;
 		message->magnitude[packet] = dlcp_magnitude_code(sqrtf(one.mean_square));
@@ -90,7 +90,7 @@ static void pick_largest(struct outgoing *message, uint32_t ppm, const float *fo
 	for (uint32_t packet = 0; packet < message->packets; packet++)
 		if (found[packet] > least)
 			must_arrive(message, packet);
-	/* Those that are as large as the least of them, which may be many (sparse gradients: zeros), fill up the number. */
+	/* Those as large as the least of them, which may be many (sparse gradients: zeros), fill up the number. */
 	for (uint32_t packet = 0; packet < message->packets && message->must_arrive < wanted; packet++)
 		if (found[packet] == least)
 			must_arrive(message, packet);

@@ -177,13 +177,31 @@ def test_packets_of_an_earlier_iteration_never_count() -> None:
     world.network = lambda w, p: (kept.append(p) if p.type == lib.DLCP_DATA else None, lossless(w, p))  # type: ignore[func-returns-value]
     send(world)
     world.run(1_000 * MS, lambda: not under_way(world))
-    buffer = np.empty(36_000, np.float32)
+    buffer = np.zeros(36_000, np.float32)
     receiver = world.nodes[1]
     receiver.receive(0, (1, 0, 0), buffer, world.now_ns)
     for packet in kept:
         receiver.input(packet, world.now_ns)
     assert not buffer.any()
     assert receiver.statistics()["packets_late"] == len(kept)
+
+
+def test_a_step_that_is_over_does_not_end_the_one_before() -> None:
+    """Both are expected; the second arrives first. The DONEs and data of the first find their message all the same."""
+    world = pair(3_600, congestion_control=b"fixed")
+    got = {step: np.empty(3_600, np.float32) for step in (0, 1)}
+
+    def network(w: World, packet: Packet) -> None:
+        late = packet.type == lib.DLCP_DATA and packet.data[22:24] == bytes(2)
+        w.deliver(packet, max(w.now_ns + 300 * US, 60 * MS if late else 0))
+
+    world.network = network
+    for step in (0, 1):
+        world.nodes[1].receive(0, Key(0, 0, 0, step), got[step], 0)
+        world.nodes[0].send(1, Key(0, 0, 0, step), np.full(3_600, step + 1, np.float32), 0)
+    world.run(5_000 * MS, lambda: not under_way(world))
+    assert [done.key.step for done in world.nodes[1].done] == [1, 0]
+    assert [int(got[step].min()) for step in (0, 1)] == [1, 2]
 
 
 def test_a_silent_peer_is_gone_after_the_limit_and_named() -> None:

@@ -1,4 +1,4 @@
-"""Packets of the largest gradients inside a bounded message: they arrive, lazy and eager, and cost no more than that."""
+"""Packets of the largest gradients inside a bounded message: they arrive, lazy and eager, and cost no more."""
 
 from __future__ import annotations
 
