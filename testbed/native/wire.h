@@ -12,7 +12,7 @@
  *   DONE   header, u32 packets of the message, u32 round of probing, u64 energy of the message (bits of a float64),
  *          u32 packets of it that must arrive
  *   NACK   header, u32 first packet, u32 packets described, u32 round, bitmap (1 = arrived, lowest bit first)
- *   STOP   header, u64 delivered bytes
+ *   STOP   header, u64 delivered bytes; 0 when it is said again
  *   PROBE  header; takes a sequence number. In a queue of data it asks after what was sent there before; in the control
  *          queue it asks whether the peer lives and how long the empty path takes
  *   ACK    shares the first 8 bytes, but byte 1 tells how many ranks are sending to this one (255: or more):
@@ -20,9 +20,9 @@
  *         20 u32 of them with CE | 24 u32 datagrams lost at the receiver's socket
  *         28 u8[16] bitmap: bit i = sequence (largest - i) arrived, lowest bit first
  *
- * Energy is the sum of g squared. A magnitude code tells a packet's root mean square g to a quarter of an octave, so code
- * and count tell its energy: dlcp_code_energy. A message's energy is defined as the sum of what its packets' codes tell;
- * its own code is rounded up to the next 1/256 octave.
+ * Energy is the sum of g squared. A magnitude code tells a packet's root mean square g to a quarter of an octave, so
+ * code and count tell its energy: dlcp_code_energy. A message's energy is defined as the sum of what its packets' codes
+ * tell; its own code is rounded up to the next 1/256 octave.
  *
  * Nothing from the wire is believed: decoders check version, type, and that the datagram has exactly the length that
  * its fields say. They never read past `size`.
@@ -184,8 +184,8 @@ static inline uint32_t dlcp_full_packet(uint8_t dtype)
 	return DLCP_PAYLOAD_BYTES / dlcp_element_bytes(dtype);
 }
 
-/* The code of a packet's root mean square: a quarter of an octave a step; 1 is 2^-40 and below, 254 is 5 * 2^21 and above, 0 is
- * zero. */
+/* The code of a packet's root mean square: a quarter of an octave a step; 1 is 2^-40 and below, 254 is 5 * 2^21 and above,
+ * 0 is zero. */
 static inline uint8_t dlcp_magnitude_code(float rms)
 {
 	uint32_t bits;
