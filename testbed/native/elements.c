@@ -1,6 +1,6 @@
-/* 16-bit types are widened to float32, worked on, and rounded back. Vectors are GCC's own, in several chains, so that sums do
- * not wait for each other; the compiler cuts them into what the processor has. Where it has AVX2 and F16C, this is found
- * out at run time. Both ways give the same bits. */
+/* 16-bit types are widened to float32, worked on, and rounded back. Vectors are GCC's own, in several chains, so that sums
+ * do not wait for each other; the compiler cuts them into what the processor has. Where it has AVX2 and F16C, this is
+ * found out at run time. Both ways give the same bits. */
 #include "elements.h"
 
 #include <math.h>
@@ -18,6 +18,7 @@
 enum { LANES = 8, CHAINS = 2, MOST = DLCP_PAYLOAD_BYTES / 2 };
 
 typedef float floats __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef float packed_floats __attribute__((vector_size(LANES * 4), aligned(1), may_alias)); /* as they lie in packets */
 typedef uint16_t halves __attribute__((vector_size(LANES * 2), aligned(1), may_alias));
 typedef uint32_t unsigneds __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t words __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
@@ -157,7 +158,7 @@ INLINE void add_float32(float *to, const uint8_t *from, uint32_t count)
 	uint32_t i = 0;
 
 	for (; i + LANES <= count; i += LANES)
-		*(floats *)(to + i) += *(const floats *)(const void *)(from + 4 * i);
+		*(floats *)(to + i) += *(const packed_floats *)(from + 4 * i);
 	for (; i < count; i++) {
 		float value;
 
