@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,6 @@ from yaml import safe_dump
 
 from dlcp.paths import EXPERIMENTS, REPOSITORY
 from experiments import document
-
-HEAVY = ("pandas", "torch", "matplotlib", "pyarrow", "mininet", "scipy", "seaborn", "numpy")
 
 
 def dlcp(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -35,25 +32,27 @@ def write(folder: Path, **changes: object) -> str:
     return "mine.yaml"
 
 
-def test_help_imports_nothing_slow() -> None:
-    code = (
-        "import sys\nfrom dlcp.cli import _dispatch\n"
-        f"assert _dispatch(['--help']) == 0\nprint([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr == "[]\n"
+LOADED_BY_HELP = """
+import contextlib, io, json, sys
+from cyclopts import App
+
+empty = App(name="empty", version="1")
+with contextlib.redirect_stdout(io.StringIO()):
+    command, bound, _ = empty.parse_args(["--help"])
+    command(*bound.args, **bound.kwargs)
+before = set(sys.modules)
+from dlcp.cli import _dispatch
+assert _dispatch(["--help"]) == 0
+print(json.dumps(sorted(set(sys.modules) - before)), file=sys.stderr)
+"""
+
+
+def test_help_loads_no_more_than_an_empty_command_of_the_same_library() -> None:
+    """So it is as quick as that library allows, on any machine."""
+    done = subprocess.run([sys.executable, "-c", LOADED_BY_HELP], capture_output=True, text=True, check=True)
+    assert json.loads(done.stderr) == ["dlcp", "dlcp.cli", "dlcp.errors", "dlcp.paths"]
     for command in ("doctor", "show", "check", "plan", "run", "status", "report", "shell", "bench", "clean"):
         assert command in done.stdout
-
-
-def test_help_is_quick(tmp_path: Path) -> None:
-    """Under 0.3 s; the best of five, for the machine may be busy."""
-    times = []
-    for _ in range(5):
-        begun_s = time.monotonic()
-        assert dlcp("--help", cwd=tmp_path).returncode == 0
-        times.append(time.monotonic() - begun_s)
-    assert min(times) < 0.3
 
 
 @pytest.mark.parametrize(
