@@ -29,7 +29,7 @@ NS = 1_000_000_000
 WAIT_SLICE_S = 0.5
 """A wait returns to Python so often, so that a signal (Ctrl-C) is seen."""
 COMPLETIONS_AT_ONCE = 64
-_PPM = 1_000_000
+_PPM = lib.DLCP_PPM
 _DTYPES: dict[Dtype, int] = {
     "float32": lib.DLCP_FLOAT32,
     "float16": lib.DLCP_FLOAT16,
@@ -77,7 +77,7 @@ class DlcpEndpoint:
         receive_bytes: int = 8 << 20,
     ) -> None:
         self.rank = rank
-        self._must_arrive_ppm = round(settings.must_arrive_largest * 1_000_000)
+        self._must_arrive_ppm = round(settings.must_arrive_largest * _PPM)
         self._shapes: dict[int, tuple[int, Dtype]] = {}
         self._held: dict[tuple[bool, int, MessageKey], tuple[Any, ...]] = {}
         self._events = ffi.new("struct dlcp_completion[]", COMPLETIONS_AT_ONCE)

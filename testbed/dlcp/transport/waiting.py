@@ -37,6 +37,10 @@ class Patience:
             if (not found or left_s <= 0) and not done():
                 timely = left_s > self.stall_timeout_s
                 why = f"nothing completed for {self.stall_timeout_s:g} s" if timely else "out of time"
-                names = missing()
-                more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-                raise TransportError(f"{why}; waiting for {', '.join(names[:_NAMED])}{more}")
+                raise TransportError(f"{why}; waiting for {some_of(missing())}")
+
+
+def some_of(missing: list[str]) -> str:
+    """The first few of what is missing, and how many more there are."""
+    more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+    return f"{', '.join(missing[:_NAMED])}{more}"

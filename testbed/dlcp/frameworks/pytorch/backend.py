@@ -136,7 +136,7 @@ class DlcpGroup(dist.ProcessGroup):
 
     def statistics(self) -> Statistics:
         """See statistics(). Once the group is destroyed, as of then."""
-        return self._ring.statistics(self._elsewhere.copy())
+        return self._ring.statistics(self._elsewhere)
 
     def shutdown(self) -> None:
         """Wait for what is under way, then give threads and sockets back. Safe to call twice, and after a fork."""

@@ -20,7 +20,7 @@ from dlcp.frameworks.pytorch.opened import close_at_exit, is_closed
 from dlcp.frameworks.pytorch.options import GRADIENT_LOSS_BOUND, DlcpOptions
 from dlcp.frameworks.pytorch.reducer import DTYPES, Span, Spans
 from dlcp.frameworks.pytorch.ring_group import RingGroup, store_of
-from dlcp.frameworks.pytorch.traffic import Statistics
+from dlcp.frameworks.pytorch.traffic import Counter, Statistics
 from dlcp.transport.tagging import map_queues
 
 
@@ -65,7 +65,7 @@ class DlcpState:
 
     def statistics(self) -> Statistics:
         """What this rank carried."""
-        return self._ring.statistics({})
+        return self._ring.statistics(Counter())
 
     def close(self) -> None:
         """Give the thread and the socket back; the hook cannot be used any more. Safe to call twice."""

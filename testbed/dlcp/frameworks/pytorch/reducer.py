@@ -18,11 +18,14 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from dlcp.frameworks.pytorch.traffic import Losses
 from dlcp.frameworks.pytorch.watch import WatchedEndpoint
 from dlcp.frameworks.pytorch.work import Outcome
+from dlcp.transport._native import lib
 from dlcp.transport.endpoint import Bound, Droppable, Dtype, TransportError, Values
 from dlcp.transport.ring import AllReduced, Holes, RingAllReduce, segment_cuts
 from dlcp.transport.values import packets
+from dlcp.transport.waiting import some_of
 
 SLOTS = 4
 """All-reduces of one shape that may be under way at once; more wait their turn."""
@@ -36,10 +39,8 @@ DTYPES: dict[torch.dtype, Dtype] = {
     torch.bfloat16: "bfloat16",
 }
 """What DLCP carries."""
-MAX_TENSORS = 65_536
-"""Numbers that the engine has for tensors (DLCP_MAX_TENSORS in protocol.h)."""
-_NAMED = 4
-"""How many missing messages an error names."""
+MAX_TENSORS = int(lib.DLCP_MAX_TENSORS)
+"""Numbers that the engine has for tensors."""
 
 
 class Span(NamedTuple):
@@ -52,25 +53,6 @@ class Span(NamedTuple):
 
 
 Spans = tuple[Span, ...]
-
-
-@dataclass
-class Tally:
-    """What the all-reduces of a reducer came to. lost_energy_share: the mean of Σ g² that was lost, by bytes."""
-
-    calls: int = 0
-    bytes: int = 0
-    lost_bytes: int = 0
-    resent_bytes: int = 0
-    lost_energy_share: float = 0.0
-    finished_bytes: int = 0
-
-    def add(self, one: AllReduced, size_bytes: int) -> None:
-        """Count one that is over."""
-        self.lost_bytes += one.lost_bytes
-        self.resent_bytes += one.resent_bytes
-        self.finished_bytes += size_bytes
-        self.lost_energy_share += (one.lost_energy_share - self.lost_energy_share) * size_bytes / self.finished_bytes
 
 
 @dataclass
@@ -124,7 +106,8 @@ class Reducer:
         timeout_s: float,
         name: str,
     ) -> None:
-        self.tally = Tally()
+        self.losses = Losses()
+        self._calls = 0
         self._endpoint = endpoint
         self._rank = rank
         self._size = size
@@ -154,18 +137,14 @@ class Reducer:
             shape = self._shapes.get((elements, dtype, spans)) or self._declare(elements, dtype, spans)
             call, shape.calls = shape.calls, shape.calls + 1
             slot, iteration = shape.slots[call % SLOTS], call // SLOTS
-            self.tally.calls += 1
-            self.tally.bytes += elements * tensor.element_size()
-            name = f"all_reduce {self.tally.calls} ({elements} × {dtype})"
+            self._calls += 1
+            name = f"all_reduce {self._calls} ({elements} × {dtype})"
             outcome = Outcome(tensor)
             job = _Job(name, as_values(tensor), outcome, finish, time.monotonic() + self._timeout_s)
             slot.queue.append((job, iteration))
             self._active += 1
             if len(slot.queue) == 1:
-                try:
-                    self._begin(slot)
-                except Exception as error:  # for the thread to make the outcome's, as if it had come while waiting
-                    self._failure = error
+                self._begin(slot)
             self._changed.notify_all()
         return outcome
 
@@ -212,13 +191,17 @@ class Reducer:
         return shape
 
     def _begin(self, slot: _Slot) -> None:
-        """Start a slot's next all-reduce, if one waits. The lock is held."""
+        """Start a slot's next all-reduce, if one waits. The lock is held. What goes wrong ends all that is under way,
+        in the thread, and not whoever has called."""
         if not slot.queue:
             return
         job, iteration = slot.queue[0]
         job.left = len(slot.cuts) - 1
-        for segment, (start, stop) in enumerate(pairwise(slot.cuts)):
-            self._ring.start(slot.first + segment, iteration, job.data[start:stop])
+        try:
+            for segment, (start, stop) in enumerate(pairwise(slot.cuts)):
+                self._ring.start(slot.first + segment, iteration, job.data[start:stop])
+        except Exception as error:
+            self._failure = error
 
     def _run(self) -> None:
         try:
@@ -240,7 +223,8 @@ class Reducer:
             slot = self._slot_of[one.tensor]
             job, _ = slot.queue[0]
             segment = one.tensor - slot.first
-            self.tally.add(one, job.data[slot.cuts[segment] : slot.cuts[segment + 1]].nbytes)
+            size_bytes = job.data[slot.cuts[segment] : slot.cuts[segment + 1]].nbytes
+            self.losses.add(size_bytes, one.lost_bytes, one.lost_energy_share, one.resent_bytes)
             job.left -= 1
             if job.left:
                 return
@@ -277,8 +261,7 @@ class Reducer:
                     slot.queue.clear()
             self._broken = self._broken or why
         self._endpoint.close()
-        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-        waiting = f"; waiting for {', '.join(missing[:_NAMED])}{more}" if missing else ""
+        waiting = f"; waiting for {some_of(missing)}" if missing else ""
         for job in jobs:
             job.outcome.tell(TransportError(f"rank {self._rank}, {job.name}: {why}{waiting}"))
         with self._changed:

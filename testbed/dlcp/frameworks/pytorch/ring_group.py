@@ -12,7 +12,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from dlcp.frameworks.pytorch.options import DlcpOptions
 from dlcp.frameworks.pytorch.reducer import Reducer, Spans
 from dlcp.frameworks.pytorch.rendezvous import meet
-from dlcp.frameworks.pytorch.traffic import Carried, Counter, Statistics
+from dlcp.frameworks.pytorch.traffic import Counter, Statistics, statistics_of
 from dlcp.frameworks.pytorch.watch import Alarm, WatchedEndpoint
 from dlcp.frameworks.pytorch.work import Outcome
 from dlcp.transport.ring import neighbours
@@ -48,14 +48,18 @@ class RingGroup:
         self.link = meeting.link
         self.store = meeting.store
         self._rank = rank
-        self._alarm = Alarm(meeting.store, rank)
-        self._endpoint = WatchedEndpoint(meeting.endpoints[rank], self._alarm)
         self._counter = Counter()
-        self.reducer = Reducer(
-            self._endpoint, rank, size,
-            bound=options.bound(default_loss), holes=options.holes, average=average,
-            timeout_s=timeout.total_seconds(), name=f"{purpose}-{rank}",
-        )  # fmt: skip
+        try:
+            self._alarm = Alarm(meeting.store, rank)
+            self._endpoint = WatchedEndpoint(meeting.endpoints[rank], self._alarm)
+            self.reducer = Reducer(
+                self._endpoint, rank, size,
+                bound=options.bound(default_loss), holes=options.holes, average=average,
+                timeout_s=timeout.total_seconds(), name=f"{purpose}-{rank}",
+            )  # fmt: skip
+        except BaseException:
+            meeting.close()
+            raise
 
     def start(
         self, collective: str, tensor: torch.Tensor, spans: Spans, finish: Callable[[], None] = lambda: None
@@ -65,19 +69,10 @@ class RingGroup:
         self._counter.note(collective, tensor)
         return outcome
 
-    def statistics(self, gloo: dict[str, Carried]) -> Statistics:
+    def statistics(self, gloo: Counter) -> Statistics:
         """What this rank carried; the engine's counters are the last ones once it is closed."""
-        tally = self.reducer.tally
-        return Statistics(
-            dlcp=self._counter.copy(),
-            gloo=gloo,
-            lost_bytes=tally.lost_bytes,
-            lost_energy_share=tally.lost_energy_share,
-            resent_bytes=tally.resent_bytes,
-            link_rate_bps=self.link.rate_bps,
-            link_rate_from=self.link.rate_from,
-            engine={self._rank: self._endpoint.statistics()},
-        )
+        engine = {self._rank: self._endpoint.statistics()}
+        return statistics_of(self._counter, gloo, self.reducer.losses, self.link, engine)
 
     def close(self, *, drain: bool) -> None:
         """Give the thread and the socket back; with drain, after what is under way. Safe to call twice."""

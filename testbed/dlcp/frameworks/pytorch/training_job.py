@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from dlcp.frameworks.pytorch.flat import Piece, pieces
+from dlcp.frameworks.pytorch.pushing import Pusher
 from dlcp.transport.endpoint import Floats
 from dlcp.transport.parameter_server import Iteration, Worker, parameters_crc32
 from dlcp.transport.ring_worker import RingWorker
@@ -80,7 +81,7 @@ class Trainer:
         self._rows: list[Iteration] = []
         self._waited_s = 0.0
         self._iteration = 0
-        self._missing = [tensor.elements for tensor in tensors]
+        self._pusher = Pusher(worker, tensors)
         self._first_batch = job.batch(0)  # a data set that is missing is found before training starts
         self._bind()
 
@@ -140,15 +141,7 @@ class Trainer:
         def copy_out(parameter: torch.Tensor) -> None:
             assert parameter.grad is not None
             gradient = parameter.grad.reshape(-1).numpy()
-            for piece in places:
-                before_s = time.monotonic()
-                slot = self._worker.gradient_slot(piece.tensor)
-                self._waited_s += time.monotonic() - before_s
-                slot[piece.offset : piece.offset + piece.stop - piece.start] = gradient[piece.start : piece.stop]
-                self._missing[piece.tensor] -= piece.stop - piece.start
-                if self._missing[piece.tensor] == 0:
-                    self._missing[piece.tensor] = self._tensors[piece.tensor].elements
-                    self._worker.push(self._iteration, piece.tensor)
+            self._waited_s += self._pusher.put(self._iteration, places, gradient)
             parameter.grad = None
 
         return copy_out
