@@ -129,6 +129,20 @@ def test_a_wrong_key_is_refused_and_the_listener_goes_on(listener: Listener) -> 
     assert report(*QUICK, "--connect", listener.at, "--size", "50kB", key=listener.key)["where"] == "hosts"
 
 
+def test_a_stranger_that_hangs_up_is_told_of_and_the_listener_goes_on(listener: Listener) -> None:
+    address, _, port = listener.at.partition(":")
+    socket.create_connection((address, int(port)), 5).close()
+    assert report(*QUICK, "--connect", listener.at, "--size", "50kB", key=listener.key)["where"] == "hosts"
+    assert listener.process.wait(10) == 0
+
+
+def test_a_key_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    done = bench("transport", "--listen", "127.0.0.1:0", "--key-file", str(tmp_path / "nowhere"))
+    assert done.returncode == 2
+    assert "nowhere: the key cannot be read: No such file" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
 def test_a_short_key_is_not_taken() -> None:
     done = bench("transport", "--listen", "127.0.0.1:0", key="secret")
     assert done.returncode == 2

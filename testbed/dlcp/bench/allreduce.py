@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,12 +11,11 @@ from dlcp.bench.channel import Channel
 from dlcp.bench.figures import Figure, Report, pooled_percentile, ratio_figure
 from dlcp.bench.machine import Watch
 from dlcp.bench.pair import EndFailed, payload_share
+from dlcp.bench.private import Say, in_private_world, to_stderr
 from dlcp.bench.star import BridgeStar, LoopbackStar
 from dlcp.errors import ExitCode, MachineCannot, Problem, Problems
 from dlcp.model import units
-from dlcp.substrates.private import start_private
 
-Say = Callable[[str], None]
 BACKENDS = ("dlcp", "gloo")
 _SETUP_WITHIN_S = 90.0
 _RUN_WITHIN_S = 900.0
@@ -78,21 +75,13 @@ def bench(options: AllReduceOptions, say: Say) -> dict[str, Any]:
     options.check()
     if not options.namespaces:
         return _run(LoopbackStar(), options, say)
-    process = start_private(f"{__name__}:main", [json.dumps(asdict(options))], stdout=subprocess.PIPE)
-    try:
-        out, _ = process.communicate()
-    finally:
-        process.stop()
-    if process.returncode:  # the inside has said why
-        raise SystemExit(process.returncode)
-    found: dict[str, Any] = json.loads(out)
-    return found
+    return in_private_world(f"{__name__}:main", asdict(options))
 
 
 def main(arguments: list[str]) -> int:
     """Entry point inside the private namespaces: options as JSON in, the report as JSON out."""
     options = AllReduceOptions(**json.loads(arguments[0]))
-    print(json.dumps(_run(BridgeStar(loss=options.loss), options, lambda line: print(line, file=sys.stderr))))
+    print(json.dumps(_run(BridgeStar(loss=options.loss), options, to_stderr)))
     return ExitCode.FINE
 
 

@@ -24,6 +24,8 @@ _COUNT = struct.Struct("!Q")
 _NONCE_BYTES = 32
 _TAG_BYTES = 32
 _MOST_BYTES = 64_000_000
+_SENT_WITHIN_S = 60.0
+"""A peer that reads nothing for so long is gone."""
 _PROOF_WITHIN_S = 5.0
 """A peer that has connected must prove the key so soon; others wait behind it."""
 _VERSION = b"dlcp bench 1 "
@@ -48,6 +50,7 @@ class Channel:
 
     def __init__(self, sock: socket.socket, name: str, session: bytes | None = None) -> None:
         self.sock = sock
+        self.sock.settimeout(_SENT_WITHIN_S)
         self.name = name
         self._session = session
         self._sent = 0
@@ -64,11 +67,14 @@ class Channel:
             sock.sendall(nonce)
             answer = _exactly(sock, _NONCE_BYTES + _TAG_BYTES, deadline_s, name)
             theirs, proof = answer[:_NONCE_BYTES], answer[_NONCE_BYTES:]
-            if not hmac.compare_digest(proof, _proof(key, b"connect", nonce, theirs)):
-                raise WrongKey(name, "does not know the key")
-            sock.sendall(_proof(key, b"listen", nonce, theirs))
-        except OSError as error:
-            raise WrongKey(name, f"did not prove the key: {error}") from error
+            knows = hmac.compare_digest(proof, _proof(key, b"connect", nonce, theirs))
+            if knows:
+                sock.sendall(_proof(key, b"listen", nonce, theirs))
+        except (OSError, ChannelClosed) as error:
+            why = error.what if isinstance(error, ChannelClosed) else str(error)
+            raise WrongKey(name, f"did not prove the key: {why}") from error
+        if not knows:
+            raise WrongKey(name, "does not know the key")
         return cls._keyed(sock, name, key, nonce, theirs, b"listen", b"connect")
 
     @classmethod
@@ -91,7 +97,6 @@ class Channel:
     def _keyed(
         cls, sock: socket.socket, name: str, key: bytes, listener: bytes, connector: bytes, own: bytes, theirs: bytes
     ) -> Channel:
-        sock.settimeout(None)
         channel = cls(sock, name, _proof(key, b"session", listener, connector))
         channel._own, channel._theirs = own, theirs
         return channel
@@ -116,7 +121,10 @@ class Channel:
         if not hmac.compare_digest(tag, self._tag(self._theirs, self._received, body)):
             raise ChannelClosed(self.name, "sends a message that does not carry the key's tag")
         self._received += 1
-        message = json.loads(body)
+        try:
+            message = json.loads(body)
+        except ValueError:
+            message = None
         if not isinstance(message, dict):
             raise ChannelClosed(self.name, "sends what is no message")
         return message

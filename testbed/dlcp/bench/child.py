@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from dlcp.bench.channel import Channel, ChannelClosed
-from dlcp.transport.endpoint import TransportError
 
 Commands = dict[str, Callable[..., dict[str, Any]]]
 IDLE_LIMIT_S = 3600.0
@@ -19,18 +18,19 @@ _PR_SET_PDEATHSIG = 1
 """prctl(2)."""
 
 
-def serve(channel: Channel, commands: Commands) -> None:
-    """Answer commands until the coordinator hangs up. What goes wrong here is told there. Ends with `close`."""
+def serve(channel: Channel, commands: Commands) -> str:
+    """Answer commands until the coordinator hangs up; returns how the channel ended. What goes wrong here is told
+    there. Ends with `close`."""
     try:
         while True:
             message = channel.receive(IDLE_LIMIT_S)
             try:
                 answer = commands[message.pop("do")](**message)
-            except (TransportError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+            except Exception as error:  # the coordinator's to act on
                 answer = {"error": f"{type(error).__name__}: {error}"}
             channel.send(answer)
-    except ChannelClosed:
-        pass
+    except ChannelClosed as end:
+        return end.what
     finally:
         commands["close"]()
 

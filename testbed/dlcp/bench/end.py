@@ -1,7 +1,7 @@
 """One end of a transport bench: a process of its own, so that its CPU time can be told apart.
 
 It serves commands from a control channel until that closes: open endpoints, learn peers, send or receive one batch of
-messages, report. Both ends run this same code; the coordinator (coordinate.py) says who sends.
+messages, report. Both ends run this same code; the coordinator (pair.py) says who sends.
 """
 
 from __future__ import annotations
@@ -151,11 +151,12 @@ class End:
                 if posted[done.peer] < count:
                     post(done.peer)
             completions += found
+        total_bytes = sum(done.bytes for done in completions)
         return self._measured(before) | {
-            "bytes": sum(done.bytes for done in completions),
+            "bytes": total_bytes,
             "delivered_bytes": sum(done.delivered_bytes for done in completions),
             "lost_bytes": sum(done.lost_bytes for done in completions),
-            "lost_energy_share": sum(done.lost_energy_share for done in completions) / len(completions),
+            "lost_energy_share": sum(done.lost_energy_share * done.bytes for done in completions) / total_bytes,
             "messages": len(completions),
         }
 
@@ -232,12 +233,18 @@ class End:
             for name, value in new.items():
                 if isinstance(value, int | float):
                     total[name] = total.get(name, 0) + value - old[name]
+        refused = next((one["segmentation_errno"] for one in after if one["segmentation_errno"]), 0)
         round_trips = [peer["min_rtt_ns"] for one in after for peer in one["peers"].values() if peer["min_rtt_ns"]]
-        return {"cpu_s": cpu_s - before[0], "counters": total, "min_rtt_ns": min(round_trips, default=0)}
+        return {
+            "cpu_s": cpu_s - before[0],
+            "counters": total,
+            "min_rtt_ns": min(round_trips, default=0),
+            "segmentation_errno": refused,
+        }
 
 
 def gradients(seed: int, tensor: int, elements: int, dtype: Dtype = "float32") -> Values:
-    """Values like gradients: centred, some much larger than most, none of them zero. The same at both ends."""
+    """Values like gradients: centred, about 1e-3 large, none of them zero. The same at both ends."""
     generator = np.random.default_rng((seed, tensor))
     values = generator.standard_normal(elements, np.float32) * np.float32(1e-3)
     if dtype == "bfloat16":

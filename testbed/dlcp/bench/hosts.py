@@ -11,7 +11,8 @@ from dlcp.bench.channel import Channel, WrongKey, new_key
 from dlcp.bench.child import serve
 from dlcp.bench.end import End
 from dlcp.bench.options import TransportOptions
-from dlcp.bench.transport import Say, between_hosts
+from dlcp.bench.private import Say
+from dlcp.bench.transport import between_hosts
 from dlcp.bench.world import World
 from dlcp.errors import ExitCode, MachineCannot, Problem
 
@@ -58,8 +59,8 @@ def listen(where: str, key_file: Path | None, say: Say, *, once: bool) -> int:
                                       exit_code=ExitCode.RUN_FAILED) from problem  # fmt: skip
                     continue
                 say(f"{peer} has begun")
-                serve(channel, End(channel, bind=sock.getsockname()[0]).commands())
-                say(f"{peer} is done")
+                end = serve(channel, End(channel, bind=sock.getsockname()[0]).commands())
+                say(f"{peer} {end}")
                 if once:
                     return ExitCode.FINE
 
@@ -107,8 +108,12 @@ def parse_address(text: str, option: str) -> tuple[str, int]:
 
 def _key(key_file: Path | None) -> str | None:
     if key_file is not None:
-        text = key_file.read_text(encoding="ascii").strip()
         where = str(key_file)
+        try:
+            text = key_file.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = (error.strerror or str(error)) if isinstance(error, OSError) else "it is not ASCII"
+            raise Problem(where, f"the key cannot be read: {reason}", "name a file that holds the key alone") from error
     else:
         text, where = os.environ.get(KEY_VARIABLE, ""), KEY_VARIABLE
     if key_file is None and not text:

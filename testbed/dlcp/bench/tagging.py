@@ -19,15 +19,15 @@ import numpy.typing as npt
 from dlcp.bench.end import gradients
 from dlcp.bench.figures import Figure, Report, ratio_figure
 from dlcp.bench.machine import Watch
+from dlcp.bench.private import Say
 from dlcp.errors import Problem, Problems
 from dlcp.model import units
 from dlcp.transport._native import ffi, lib
 from dlcp.transport.endpoint import Floats
+from dlcp.transport.engine import METRICS
 
-Say = Callable[[str], None]
 Packets = npt.NDArray[np.uint8]
 Metric = str
-METRICS = {"mean": lib.DLCP_METRIC_MEAN, "l2": lib.DLCP_METRIC_L2, "max": lib.DLCP_METRIC_MAX}
 _PACKET = int(lib.DLCP_PACKET_ELEMENTS)
 _BOUND_PPM = 100_000
 _PEER = 1

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -15,14 +14,13 @@ from dlcp.bench.figures import Figure, Report, percentile_figure, ratio_figure
 from dlcp.bench.machine import Watch, copy_s
 from dlcp.bench.options import TransportOptions
 from dlcp.bench.pair import Batch, Pair, payload_share
+from dlcp.bench.private import Say, in_private_world, to_stderr
 from dlcp.bench.world import FRAME_BYTES, SIDES, NamespaceWorld, World
 from dlcp.errors import ExitCode, MachineCannot
 from dlcp.model import units
-from dlcp.substrates.private import start_private
 from dlcp.transport._native import lib
 from dlcp.transport.endpoint import RELIABLE, Bound
 
-Say = Callable[[str], None]
 LEAST_BUFFER_BYTES = 2 * FRAME_BYTES
 """A port that cannot hold the packet that it sends and one more is no port."""
 _OPEN_BUFFER_BYTES = 1_000_000
@@ -43,7 +41,7 @@ def bench(options: TransportOptions, say: Say) -> dict[str, Any]:
     """
     options.check()
     if options.namespaces:
-        return _in_private_world(options)
+        return in_private_world(f"{__name__}:main", asdict(options))
     if options.loss or options.loss_back:
         raise MachineCannot("--loss", "unsupported on loopback: nothing there drops packets at random",
                             "add --namespaces (needs root)")  # fmt: skip
@@ -70,24 +68,8 @@ def main(arguments: list[str]) -> int:
     options = TransportOptions(**data | {"sizes_bytes": tuple(data["sizes_bytes"])})
     switched = options.shaped or options.senders > 1
     world = NamespaceWorld(switched=switched, loss={"receiver": options.loss, "sender": options.loss_back})
-    print(json.dumps(_run(world, options, _to_stderr)))
+    print(json.dumps(_run(world, options, to_stderr)))
     return ExitCode.FINE
-
-
-def _in_private_world(options: TransportOptions) -> dict[str, Any]:
-    process = start_private(f"{__name__}:main", [json.dumps(asdict(options))], stdout=subprocess.PIPE)
-    try:
-        out, _ = process.communicate()
-    finally:
-        process.stop()
-    if process.returncode:  # the inside has said why
-        raise SystemExit(process.returncode)
-    found: dict[str, Any] = json.loads(out)
-    return found
-
-
-def _to_stderr(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def _run(world: World, options: TransportOptions, say: Say) -> dict[str, Any]:
@@ -140,21 +122,17 @@ def _measure(
     report = Report("transport", where, asdict(options))
     batches: dict[str, list[Batch]] = {variant: [] for variant in variants}
     for repeat in range(options.repeats):
-        order = (
-            variants if repeat % 2 == 0 else variants[::-1]
-        )  # whoever is first finds the machine as the other left it
-        for variant in order:
+        # Whoever is first finds the machine as the other left it.
+        for variant in variants if repeat % 2 == 0 else variants[::-1]:
             say(f"repeat {repeat + 1} of {options.repeats}: {variant}")
-            before = drops()
             pair.open(RELIABLE if variant == "reliable" else Bound(options.bound, options.energy_bound))
-            if variant == "python":
-                batch = pair.move_in_python()
-            else:
+            if variant != "python":
                 pair.move(len(options.sizes_bytes), check=True)
-                batch = pair.move(options.count)
+            before = drops()
+            batch = pair.move_in_python() if variant == "python" else pair.move(options.count)
+            lost = {name: count - before.get(name, 0) for name, count in drops().items()}
             pair.close()
             batches[variant].append(batch)
-            lost = {name: count - before.get(name, 0) for name, count in drops().items()}
             report.runs.append({"variant": variant, "repeat": repeat, "network_drops": lost} | vars(batch))
     report.figures = _figures(batches, options)
     report.notes += _notes(report.runs)
@@ -237,7 +215,10 @@ def _notes(runs: Sequence[dict[str, Any]]) -> list[str]:
         total.update({name: run["receiver"]["counters"][name] for name in ("packets_duplicate", "packets_late")})
     where = ", ".join(f"{name} {count}" for name, count in places.items() if count) or "nowhere"
     vain = total["packets_duplicate"] + total["packets_late"]
-    return [
+    notes = [
         f"packets lost: {where}; of {total['data_packets_sent']} data packets {total['packets_resent']} were sent "
         f"again, {vain} arrived in vain"
     ]
+    if refused := next((run["sender"]["segmentation_errno"] for run in ours if run["sender"]["segmentation_errno"]), 0):
+        notes.append(f"the kernel refused UDP_SEGMENT ({os.strerror(refused)}): every packet was handed over alone")
+    return notes

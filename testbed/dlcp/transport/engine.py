@@ -40,7 +40,8 @@ _PLACEMENTS = {
     Placement.KEEP: lib.DLCP_PLACE_KEEP,
     Placement.ADD: lib.DLCP_PLACE_ADD,
 }
-_METRICS = {"mean": lib.DLCP_METRIC_MEAN, "l2": lib.DLCP_METRIC_L2, "max": lib.DLCP_METRIC_MAX}
+METRICS = {"mean": lib.DLCP_METRIC_MEAN, "l2": lib.DLCP_METRIC_L2, "max": lib.DLCP_METRIC_MAX}
+"""TransportSettings.magnitude_metric → the core's name."""
 _SELECTIVE_DROP = {"off": lib.DLCP_DROP_OFF, "wred": lib.DLCP_DROP_WRED, "ect": lib.DLCP_DROP_ECT}
 
 
@@ -90,7 +91,7 @@ class DlcpEndpoint:
         config.protocol.cookie = job_cookie
         config.protocol.rank = rank
         config.protocol.selective_drop = _SELECTIVE_DROP[settings.selective_drop]
-        config.protocol.magnitude_metric = _METRICS[settings.magnitude_metric]
+        config.protocol.magnitude_metric = METRICS[settings.magnitude_metric]
         config.protocol.eager_stop = settings.stop == "eager"
         config.protocol.t_low_ns = round(settings.t_low_s * NS)
         config.protocol.t_high_ns = round(settings.t_high_s * NS)
