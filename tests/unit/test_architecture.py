@@ -30,12 +30,13 @@ ALLOWED: dict[str, set[str]] = {
     "bench": {"model", *TRANSPORTS, "frameworks", "substrates"},
     "screen": {"model", "runner"},
     "progress": {"model", "runner", "substrates"},
-    "cli": {"model", "runner", "report", "bench", "screen", "progress"},
+    "cli_bench": {"model", "bench", "screen"},
+    "cli": {"model", "runner", "report", "cli_bench", "screen", "progress"},
 }
 """Part → parts that it may import, besides FREE and itself.
 
 model ◀─ transport, switches ◀─ schemes ◀─ substrates ◀─ runner ◀─ cli;  model ◀─ report ◀─ cli;
-agents are what runs in the hosts: over transport, beneath substrates. screen and progress are the cli's own.
+agents are what runs in the hosts: over transport, beneath substrates. screen, progress and cli_bench are the cli's own.
 """
 
 

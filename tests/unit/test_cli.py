@@ -50,7 +50,7 @@ print(json.dumps(sorted(set(sys.modules) - before)), file=sys.stderr)
 def test_help_loads_no_more_than_an_empty_command_of_the_same_library() -> None:
     """So it is as quick as that library allows, on any machine."""
     done = subprocess.run([sys.executable, "-c", LOADED_BY_HELP], capture_output=True, text=True, check=True)
-    assert json.loads(done.stderr) == ["dlcp", "dlcp.cli", "dlcp.errors", "dlcp.paths"]
+    assert json.loads(done.stderr) == ["dlcp", "dlcp.cli", "dlcp.cli_bench", "dlcp.errors", "dlcp.paths"]
     for command in ("doctor", "show", "check", "plan", "run", "status", "report", "shell", "bench", "clean"):
         assert command in done.stdout
 

@@ -229,7 +229,8 @@ class Server(_Rank):
             self._take(self._endpoint.wait(SERVE_SLICE_S))
 
     def has_served(self, iterations: int) -> bool:
-        """Whether every own tensor has done so many iterations and every worker has what they made of it."""
+        """Whether every own tensor has done so many iterations and every worker has what they made of it. Any thread
+        may ask."""
         return all(self._iteration[t] >= iterations and not self._pulling[t] for t in self._own)
 
     def _done(self) -> bool:
@@ -273,11 +274,11 @@ class Server(_Rank):
             rescale(total, self._arrived[tensor].sum(axis=0, dtype=np.uint16), len(self._workers), "float32")
         parameters = self.parameters[found.start : found.stop]
         self._optimizer.step(iteration, parameters, self._state[tensor], total)
+        self._pulling[tensor] = set(self._workers)  # before the count: another thread asks has_served
         self._iteration[tensor] = iteration + 1
         self._missing[tensor] = set(self._workers)
         if self._goes_on(tensor):
             self._expect(tensor)
-        self._pulling[tensor] = set(self._workers)
         first = (iteration + tensor) % len(self._workers)  # nobody is always served first
         bound = _bounds_of(self._bounds, Leg.PULL, iteration)
         for worker in self._workers[first:] + self._workers[:first]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -85,7 +85,7 @@ class _Run:
     lost_bytes: int = 0
     resent_bytes: int = 0
     received_bytes: int = 0
-    lost_energy: float = field(default=0.0)
+    lost_energy: float = 0.0
 
 
 class RingAllReduce:
@@ -184,7 +184,6 @@ class RingAllReduce:
             self._expect(tensor, run)
             if (_TO_SEND, Leg.PUSH, self._left) in run.pending:
                 self._send(tensor, run, Leg.PUSH, self._left)
-            # A chunk of one rank that holds nothing but this rank's own values does not exist: size is 2 or more.
 
     def wait(self, timeout_s: float) -> list[AllReduced]:
         """All-reduces that are over since the last call; waits for at least one, up to timeout_s. Empty = time ran out.

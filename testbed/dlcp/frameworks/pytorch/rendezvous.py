@@ -11,6 +11,7 @@ import logging
 import os
 import secrets
 import socket
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,6 +26,8 @@ from dlcp.model.workload import TransportSettings
 from dlcp.transport.endpoint import TransportError
 from dlcp.transport.engine import DlcpEndpoint
 
+_LOOK_EVERY_S = 1.0
+"""How often a rank that waits for another looks whether some rank has failed."""
 log = logging.getLogger("dlcp.pytorch")
 
 
@@ -95,7 +98,7 @@ def meet(
     except (ValueError, TransportError) as error:
         board.post("failure", f"rank {rank}: {error}")
         raise RendezvousError(f"rank {rank}: {error}") from error
-    _tell(rank, link)
+    _tell(rank, link, is_first=rank == [card["host"] for card in cards].index(_host()))
     return Meeting(own, link, board.store)
 
 
@@ -116,16 +119,16 @@ class _Board:
     def read(self, key: str, rank: int) -> Any:
         """What a rank posted; waits for it. RendezvousError when it does not come, or some rank failed."""
         name = f"{key}/{rank}"
-        left_s = self._timeout.total_seconds()
+        deadline_s = time.monotonic() + self._timeout.total_seconds()
         while True:
+            left_s = deadline_s - time.monotonic()
             try:
-                self.store.wait([name], timedelta(seconds=max(0.001, min(1.0, left_s))))
+                self.store.wait([name], timedelta(seconds=max(0.001, min(_LOOK_EVERY_S, left_s))))
                 return json.loads(self.store.get(name))
             except RuntimeError as error:  # DistStoreError: the time is over
-                left_s -= 1.0
                 if self.store.check(["failure"]):
                     raise RendezvousError(str(json.loads(self.store.get("failure")))) from None
-                if left_s <= 0:
+                if time.monotonic() >= deadline_s:
                     what = f"rank {self._rank}: rank {rank} did not come within {self._timeout.total_seconds():g} s"
                     raise RendezvousError(f"{what} ({error})") from None
 
@@ -167,8 +170,9 @@ def _host() -> str:
     return f"{socket.gethostname()} {boot} {os.stat('/proc/self/ns/net').st_ino}"
 
 
-def _tell(rank: int, link: Link) -> None:
-    level = logging.WARNING if link.rate_is_assumed and rank == 0 else logging.INFO
+def _tell(rank: int, link: Link, *, is_first: bool) -> None:
+    """Say at what rate this rank sends; a rate that nobody knows is warned of, once a host, by its first rank."""
+    level = logging.WARNING if link.rate_is_assumed and is_first else logging.INFO
     hint = "; set DLCP_LINK_RATE where that is wrong" if link.rate_is_assumed else ""
     rate = f"{link.rate_bps / 1e9:g} Gbit/s ({link.rate_from}{hint})"
     log.log(level, "rank %d sends over DLCP from %s at up to %s", rank, link.address, rate)
