@@ -86,12 +86,10 @@ def test_a_peer_that_ends_in_mid_tensor_is_an_error_that_names_rank_tensor_and_w
     with endpoint(0, silence_s=SILENCE_S) as receiver:
         with sending_process(receiver) as child:
             child.send_signal(stop)
-            start = time.monotonic()
             with pytest.raises(
                 TransportError, match=r"rank 1 is gone.*tensor 0 of iteration 3 \(push\): \d+ of 1389 packets have not"
             ):
                 receiver.wait(WITHIN_S)
-            assert time.monotonic() - start < WITHIN_S
         assert receiver.statistics()["data_packets_received"] < 1389, "it was over before"
 
 

@@ -248,7 +248,6 @@ def _killed(store: Any, rank: int, size: int, victim: int) -> Any:
     dist.all_reduce(torch.ones(50_000))
     if rank == victim:
         threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
-    began_s = time.monotonic()
     error = ""
     for _ in range(100_000):
         try:
@@ -262,22 +261,22 @@ def _killed(store: Any, rank: int, size: int, victim: int) -> Any:
         dist.all_reduce(torch.ones(50_000))
     except RuntimeError as caught:
         again = str(caught)
-    return error, again, str(work.exception()), time.monotonic() - began_s
+    return error, again, str(work.exception())
 
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_rank_that_is_killed__is_named_by_all_others_in_bounded_time(victim: int) -> None:
+    """In seconds, by silence_s; not in gloo's half hour, for which `ranks` would not wait."""
     found = ranks(4, _killed, victim, dies=(victim,))
     for rank, result in enumerate(found):
         if rank != victim:
-            error, again, kept, took_s = result
+            error, again, kept = result
             assert f"rank {victim}" in error
             assert "all_reduce" in error
             assert "500000 × float32" in error
             assert kept == error
             assert "this DLCP group cannot be used any more" in again
             assert f"rank {victim}" in again
-            assert took_s < 60, "silence of 2 s, and not gloo's half hour"
 
 
 def _ddp_killed(store: Any, rank: int, size: int) -> Any:

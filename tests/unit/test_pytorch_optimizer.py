@@ -6,7 +6,6 @@ import copy
 import os
 import signal
 import threading
-import time
 from typing import Any, ClassVar
 
 import pytest
@@ -264,7 +263,6 @@ def _killed(store: Any, rank: int, size: int) -> Any:
     optimizer = dlcp.DlcpOptimizer(
         model, MAKERS["sgd"], servers=[1], bucket_bytes=BUCKET_BYTES, options=dlcp.DlcpOptions(silence_s=2.0)
     )
-    began_s = time.monotonic()
     for step in range(100_000):
         if rank == 2 and step == 3:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -272,16 +270,14 @@ def _killed(store: Any, rank: int, size: int) -> Any:
             loss_of(model, step, rank).backward()
             optimizer.step()
         except RuntimeError as error:
-            return str(error), time.monotonic() - began_s
+            return str(error)
     return None
 
 
 def test_a_worker_that_is_killed__is_named_by_all_others_in_bounded_time() -> None:
-    """Rank 0 never talks to rank 2: it hears of it from the server."""
-    found = ranks(3, _killed, dies=(2,))
-    for error, took_s in found[:2]:
+    """Rank 0 never talks to rank 2: it hears of it from the server. `ranks` waits for no rank for ever."""
+    for error in ranks(3, _killed, dies=(2,))[:2]:
         assert "rank 2" in error
-        assert took_s < 60
 
 
 def _resources(store: Any, rank: int, size: int) -> Any:

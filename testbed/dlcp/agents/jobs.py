@@ -11,7 +11,7 @@ from pydantic import Field
 from dlcp.agents.scripts import load_script
 from dlcp.model.base import Frozen
 from dlcp.model.experiment import Scaling
-from dlcp.model.workload import Job, Profile, Training, TransportSettings, Workload
+from dlcp.model.workload import Job, Profile, Training, TransportSettings, Workload, ring_of
 from dlcp.transport.bounds import Bounds
 from dlcp.transport.ring import connects_to, neighbours
 from dlcp.transport.tagging import Tensor, plan_tensors
@@ -82,7 +82,7 @@ class JobSpec(Frozen):
     @property
     def ring(self) -> list[tuple[str, str]]:
         """Each worker and the one that it sends to."""
-        return list(zip(self.workers, self.workers[1:] + self.workers[:1], strict=True))
+        return ring_of(self.workers)
 
     def peers_of(self, rank: int) -> tuple[int, ...]:
         """The ranks that a rank exchanges messages with."""

@@ -81,8 +81,13 @@ class Job(Frozen):
     def exchanges(self) -> list[tuple[str, str]]:
         """(host, host): who sends gradients to whom; every worker to every server, or each worker to the next."""
         if self.pattern == "ring":
-            return list(zip(self.workers, self.workers[1:] + self.workers[:1], strict=True))
+            return ring_of(self.workers)
         return [(worker, server) for worker in self.workers for server in self.servers]
+
+
+def ring_of(workers: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Each worker of a ring and the one that it sends to."""
+    return list(zip(workers, workers[1:] + workers[:1], strict=True))
 
 
 class Incast(Frozen):
