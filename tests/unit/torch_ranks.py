@@ -36,7 +36,7 @@ def ranks(
     ranks that are to end without a result. Fails with the traceback of the first rank that raises.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch_ranks"])
+    context.set_forkserver_preload(["torch_ranks", "torch._dynamo"])  # the latter is imported by the first optimizer
     meeting = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if namespace is None else None
     place = str(meeting.port) if meeting else f"{os.environ.get('TMPDIR', '/tmp')}/store-{os.getpid()}-{time.time_ns()}"
     children, pipes = [], {}
