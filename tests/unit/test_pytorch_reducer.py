@@ -42,8 +42,11 @@ def test_what_is_over_is_told__when_the_next_all_reduce_in_turn_cannot_begin() -
             assert isinstance(endpoint, DlcpEndpoint)
             watched = (_BreaksLater if rank == 0 else WatchedEndpoint)(endpoint, Alarm(store, rank))
             reducers.append(
-                Reducer(watched, rank, 2, bound=RELIABLE, holes="zero", average=False, timeout_s=WITHIN_S, name="test")
-            )
+                Reducer(
+                    watched, rank, 2, bound=RELIABLE, holes="zero", average=False, must_arrive_below_packets=8,
+                    timeout_s=WITHIN_S, name="test",
+                )
+            )  # fmt: skip
         spans = (Span(ELEMENTS, 3, False),)
         outcomes = [[one.start(torch.ones(ELEMENTS), spans) for _ in range(SLOTS + 1)] for one in reducers]
         first, *_, last = outcomes[0]

@@ -84,7 +84,7 @@ def plan_tensors(
     sizes = [stop - start for start, stop, _, _ in ranges]
     owners = balance(sizes, servers)
     queues = map_queues(sizes, settings.priority_queues, settings.layer_map)
-    protected_from = len(layers) - ceil(settings.protected_tail_share * len(layers))
+    protected_from = front_layers(len(layers), settings)
     return [
         Tensor(
             start, stop, first, last, owners[i], queues[i],
@@ -93,6 +93,11 @@ def plan_tensors(
         )
         for i, (start, stop, first, last) in enumerate(ranges)
     ]  # fmt: skip
+
+
+def front_layers(layers: int, settings: TransportSettings) -> int:
+    """How many of so many layers come before the protected tail."""
+    return layers - ceil(settings.protected_tail_share * layers)
 
 
 def _droppable(magnitudes: tuple[Magnitude, ...]) -> Droppable:

@@ -21,7 +21,7 @@ from dlcp.frameworks.pytorch.options import GRADIENT_LOSS_BOUND, DlcpOptions
 from dlcp.frameworks.pytorch.reducer import DTYPES, Span, Spans
 from dlcp.frameworks.pytorch.ring_group import RingGroup, store_of
 from dlcp.frameworks.pytorch.traffic import Counter, Statistics
-from dlcp.transport.tagging import map_queues
+from dlcp.transport.tagging import front_layers, map_queues
 
 
 class DlcpState:
@@ -38,11 +38,12 @@ class DlcpState:
         timeout: timedelta = default_pg_timeout,
     ) -> None:
         options = options or DlcpOptions()
+        settings = options.settings(GRADIENT_LOSS_BOUND)
         group: dist.ProcessGroup = ddp.process_group
         self._parameters = [p for p in ddp.module.parameters() if p.requires_grad]
         sizes = [p.numel() * p.element_size() for p in self._parameters]
-        queues = map_queues(sizes, options.queues, "equal-bytes") if sizes else []
-        protected_from = len(sizes) - options.settings(0.0).protected_tail_share * len(sizes)
+        queues = map_queues(sizes, settings.priority_queues, settings.layer_map) if sizes else []
+        protected_from = front_layers(len(sizes), settings)
         self._tags = {
             id(parameter): (queue, place < protected_from)
             for place, (parameter, queue) in enumerate(zip(self._parameters, queues, strict=True))

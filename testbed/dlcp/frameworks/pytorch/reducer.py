@@ -29,8 +29,6 @@ from dlcp.transport.waiting import some_of
 
 SLOTS = 4
 """All-reduces of one shape that may be under way at once; more wait their turn."""
-MUST_ARRIVE_BELOW_PACKETS = 8
-"""A smaller tensor is never lossy: its few packets are the mean of the layer, a counter, a metric."""
 WAIT_SLICE_S = 0.25
 """How soon the thread sees that it is to end, or that an all-reduce is overdue."""
 DTYPES: dict[torch.dtype, Dtype] = {
@@ -90,7 +88,8 @@ class _Shape:
 class Reducer:
     """A group's all-reduces by sum. `start` from any thread; callbacks run in the reducer's own.
 
-    endpoint: of a rank that knows its two neighbours. bound: of one all-reduce. timeout_s: how long one may take.
+    endpoint: of a rank that knows its two neighbours. bound: of one all-reduce; a tensor of fewer packets than
+    must_arrive_below_packets loses nothing. timeout_s: how long one may take.
     After an error nothing more goes: every all-reduce fails with it. close ends the thread and the endpoint.
     """
 
@@ -103,6 +102,7 @@ class Reducer:
         bound: Bound,
         holes: Holes,
         average: bool,
+        must_arrive_below_packets: int,
         timeout_s: float,
         name: str,
     ) -> None:
@@ -111,6 +111,7 @@ class Reducer:
         self._endpoint = endpoint
         self._rank = rank
         self._size = size
+        self._must_arrive_below = must_arrive_below_packets
         self._timeout_s = timeout_s
         self._ring = RingAllReduce(endpoint, rank, size, bound=bound, holes=holes, average=average)
         self._shapes: dict[tuple[int, Dtype, Spans], _Shape] = {}
@@ -174,7 +175,7 @@ class Reducer:
         """The ring's tensors for a shape that is seen for the first time: the same at every rank."""
         cuts = segment_cuts(elements, self._size, dtype)
         shape = _Shape([])
-        must_arrive = packets(elements, dtype) < MUST_ARRIVE_BELOW_PACKETS
+        must_arrive = packets(elements, dtype) < self._must_arrive_below
         for _ in range(SLOTS):
             slot = _Slot(self._tensors, cuts)
             shape.slots.append(slot)

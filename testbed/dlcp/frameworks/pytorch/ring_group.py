@@ -41,8 +41,9 @@ class RingGroup:
         timeout: timedelta,
         purpose: str,
     ) -> None:
+        settings = options.settings(default_loss)
         meeting = meet(
-            store, rank, size, options, options.settings(default_loss),
+            store, rank, size, options, settings,
             endpoints={rank: set(neighbours(rank, size))}, agreed={"size": size, "purpose": purpose}, timeout=timeout,
         )  # fmt: skip
         self.link = meeting.link
@@ -55,6 +56,7 @@ class RingGroup:
             self.reducer = Reducer(
                 self._endpoint, rank, size,
                 bound=options.bound(default_loss), holes=options.holes, average=average,
+                must_arrive_below_packets=settings.must_arrive_below_packets,
                 timeout_s=timeout.total_seconds(), name=f"{purpose}-{rank}",
             )  # fmt: skip
         except BaseException:
