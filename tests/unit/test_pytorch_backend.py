@@ -18,33 +18,24 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 
 import torch.distributed as dist  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
-from torch_ranks import batch, fingerprint, lossy_loopback, open_group, ranks, small_model  # noqa: E402
+from torch_ranks import batch, fingerprint, lossy_loopback, open_group, ranks, small_model, train  # noqa: E402
 
 import dlcp.frameworks.pytorch as dlcp  # noqa: E402
 
 STEPS = 6
 
 
-def train(rank: int, size: int, steps: int = STEPS) -> tuple[list[float], bytes, torch.nn.Module]:
-    """DDP with buckets so small that there are several from the second step on."""
-    model = DistributedDataParallel(small_model(), bucket_cap_mb=0.3)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    losses = []
-    for step in range(steps):
-        inputs, labels = batch(step, rank)
-        optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(model(inputs), labels)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses, fingerprint(model), model.module
+def small_ddp() -> DistributedDataParallel:
+    """With buckets so small that there are several from the second step on."""
+    return DistributedDataParallel(small_model(), bucket_cap_mb=0.3)
 
 
 def _ddp(store: Any, rank: int, size: int, backend: str) -> Any:
     group = open_group(store, rank, size, backend)
-    losses, bits, model = train(rank, size)
+    model = small_ddp()
+    losses = train(model, rank, STEPS)
     found = dlcp.statistics(group) if backend == "dlcp" else None
-    return losses, bits, found, sum(p.numel() for p in model.parameters())
+    return losses, fingerprint(model), found, sum(p.numel() for p in model.parameters())
 
 
 def test_ddp__gives_gloos_losses_and_its_gradients_went_over_dlcp() -> None:
@@ -389,11 +380,12 @@ assert "dlcp" in torch.distributed.Backend.backend_list
 
 def _lossy(store: Any, rank: int, size: int, bound: float, steps: int) -> Any:
     group = open_group(store, rank, size, loss_bound=bound)
-    losses, bits, model = train(rank, size, steps)
+    model = small_ddp()
+    losses = train(model, rank, steps)
     inputs, labels = batch(10_000, 0, 4000)
     with torch.no_grad():
-        accuracy = (model(inputs).argmax(1) == labels).float().mean().item()
-    return losses, bits, accuracy, dlcp.statistics(group)
+        accuracy = (model.module(inputs).argmax(1) == labels).float().mean().item()
+    return losses, fingerprint(model), accuracy, dlcp.statistics(group)
 
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="a lossy network namespace needs root: sudo make test")

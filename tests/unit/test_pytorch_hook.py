@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e .[train]")
 
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
-from torch_ranks import batch, fingerprint, open_group, ranks, small_model  # noqa: E402
+from torch_ranks import batch, fingerprint, open_group, ranks, small_model, train  # noqa: E402
 
 import dlcp.frameworks.pytorch as dlcp  # noqa: E402
 from dlcp.frameworks.pytorch.hook import DlcpState  # noqa: E402
@@ -37,21 +37,13 @@ def _train(store: Any, rank: int, size: int, hooked: bool, backend: str) -> Any:
     if hooked:
         state = _Watched(model, dlcp.DlcpOptions(loss_bound=0.0))
         model.register_comm_hook(state, dlcp.dlcp_hook)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    losses = []
-    for step in range(STEPS):
-        inputs, labels = batch(step, rank)
-        optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(model(inputs), labels)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses = train(model, rank, STEPS)
     elements = sum(p.numel() for p in model.parameters())
     if state is None:
         return losses, fingerprint(model), elements, None, None
     state.close()
     with pytest.raises(RuntimeError, match="cannot be used any more"):
-        model(inputs).sum().backward()
+        model(batch(0, rank)[0]).sum().backward()
     return losses, fingerprint(model), elements, state.statistics(), state.seen
 
 

@@ -154,3 +154,17 @@ def batch(step: int, rank: int, size: int = 16) -> tuple[torch.Tensor, torch.Ten
     rule = torch.randn(100, 10, generator=torch.Generator().manual_seed(99))
     inputs = torch.randn(size, 100, generator=torch.Generator().manual_seed(1000 * step + rank))
     return inputs, (inputs @ rule).argmax(1)
+
+
+def train(model: torch.nn.Module, rank: int, steps: int) -> list[float]:
+    """Train a small model (such as one in DDP) on this rank's batches; the loss of each step."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    losses = []
+    for step in range(steps):
+        inputs, labels = batch(step, rank)
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(inputs), labels)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
