@@ -19,6 +19,7 @@ from loopback import TCP
 from dlcp.agents.handles import AgentError, AgentHandle, Zygote, gather, request_all
 from dlcp.agents.jobs import JobSpec, LayerWork
 from dlcp.agents.profile import backward_phases, forward_phases, synthetic_gradient
+from dlcp.agents.session import JobResult
 from dlcp.errors import Problem
 from dlcp.model.result import TABLES
 from dlcp.model.workload import TransportSettings
@@ -77,6 +78,18 @@ def test_profile_job__fills_its_tables(zygote: Zygote, settings: TransportSettin
     assert not list(tmp_path.glob("*.npz"))
 
 
+def done(zygote: Zygote, spec: JobSpec, settings: TransportSettings, tmp_path: Path) -> JobResult:
+    """What a job of agents leaves when it has run to its end."""
+    with agents(zygote, spec.hosts) as started:
+        job = session(started, spec, settings, tmp_path)
+        job.open()
+        job.start()
+        job.wait()
+        result = job.collect()
+        job.close()
+        return result
+
+
 RING = SPEC.model_copy(update={"workers": ("h1", "h2", "h3"), "servers": (), "pattern": "ring", "bucket_bytes": 60_000})
 
 
@@ -84,13 +97,7 @@ RING = SPEC.model_copy(update={"workers": ("h1", "h2", "h3"), "servers": (), "pa
 def test_ring_job__leaves_identical_parameters_and_a_row_for_every_hop(
     zygote: Zygote, settings: TransportSettings, tmp_path: Path
 ) -> None:
-    with agents(zygote, RING.hosts) as started:
-        job = session(started, RING, settings, tmp_path)
-        job.open()
-        job.start()
-        job.wait()
-        result = job.collect()
-        job.close()
+    result = done(zygote, RING, settings, tmp_path)
     assert broken_promises(result.iterations, result.messages) == ""
     pairs = set(zip(result.iterations["iteration"], result.iterations["parameters_crc32"], strict=True))
     assert len(pairs) == RING.iterations, "all workers hold the same bits, and every iteration changes them"
@@ -112,13 +119,7 @@ def test_drift__workers_are_identical_after_every_full_sync(zygote: Zygote, ever
     """An eager stop loses about what it may lose, on a clean network too: real holes in real pulls."""
     settings = TransportSettings(kind="dlcp", pull_loss_bound=0.4, full_sync_every=every, stop="eager")
     spec = SPEC.model_copy(update={"bucket_bytes": 60_000, "iterations": 8})
-    with agents(zygote, spec.hosts) as started:
-        job = session(started, spec, settings, tmp_path)
-        job.open()
-        job.start()
-        job.wait()
-        result = job.collect()
-        job.close()
+    result = done(zygote, spec, settings, tmp_path)
     assert broken_promises(result.iterations, result.messages) == ""
     messages, iterations = result.messages, result.iterations
     pulls = [i for i, leg in enumerate(messages["leg"]) if leg == "pull"]
@@ -149,13 +150,7 @@ def check_iterations(columns: dict[str, list], start_s: float, end_s: float) -> 
 def test_source_ports__are_told_to_every_peer(zygote: Zygote, tmp_path: Path) -> None:
     """A peer drops what comes from a port that it was not told of: the job would stall."""
     settings = TransportSettings(kind="dlcp", source_ports=4)
-    with agents(zygote, SPEC.hosts) as started:
-        job = session(started, SPEC, settings, tmp_path)
-        job.open()
-        job.start()
-        job.wait()
-        result = job.collect()
-        job.close()
+    result = done(zygote, SPEC, settings, tmp_path)
     assert broken_promises(result.iterations, result.messages) == ""
     assert all(found["transport"]["strange_address"] == 0 for found in result.statistics.values())
 

@@ -135,8 +135,10 @@ class NamespaceWorld(World):
                 found[f"random, to {side}"] = drops_of(self._spaces[side], "eth0", "clsact")
         if self.switched:
             own = Namespace("switch", os.getpid())
-            found["port full"] = drops_of(own, "to-receiver", "bfifo")
-            own.close()
+            try:
+                found["port full"] = drops_of(own, "to-receiver", "bfifo")
+            finally:
+                own.close()
         return found
 
     def close(self) -> None:
@@ -206,5 +208,6 @@ def drop_at_random(space: Namespace, device: str, share: float) -> None:
 
 
 def drops_of(space: Namespace, device: str, kind: str) -> int:
+    """Packets that a device's queueing disciplines of a kind have dropped so far."""
     shown: list[dict[str, Any]] = json.loads(space.run(["tc", "-s", "-json", "qdisc", "show", "dev", device]))
     return sum(int(qdisc["drops"]) for qdisc in shown if qdisc["kind"] == kind)
