@@ -234,7 +234,6 @@ def tag_with_numpy(data: Floats, metric: Metric) -> tuple[Packets, npt.NDArray[n
 def _classify(found: Floats, energy: Floats) -> tuple[Packets, npt.NDArray[np.intp]]:
     limit = np.partition(found, len(found) // 2)[len(found) // 2]
     classes = np.where(found < limit, np.uint8(_DROPPABLE), np.uint8(_PROTECTED))
-    classes[0] = 0
     np.log2(np.maximum(energy, np.float32(1e-30)))  # the code in the header
     return classes, np.argsort(classes, kind="stable")
 
@@ -269,7 +268,7 @@ def _require_agreement(data: Floats, metric: Metric) -> None:
     differ = sum(1 for number, one in left if classes[number] != one)
     packets = -(-len(part) // _PACKET)
     ordered = [one for _, one in left] == sorted(one for _, one in left)
-    if differ > max(1, packets // 100) or not ordered or sorted(number for number, _ in left) != list(range(packets)):
+    if differ > packets // 100 or not ordered or sorted(number for number, _ in left) != list(range(packets)):
         what = f"the C core and numpy put {differ} of {packets} packets into different classes (sorted: {ordered})"
         raise Problem("dlcp bench tagging", what, "this is a defect; please report it")
 
