@@ -207,7 +207,7 @@ def test_a_wait_that_runs_out_is_empty_and_can_say_what_is_missing(pair: tuple[D
 def test_strangers_and_garbage_change_nothing(pair: tuple[DlcpEndpoint, DlcpEndpoint]) -> None:
     a, b = pair
     key = MessageKey(0, 0, Leg.PUSH)
-    got = np.empty(ELEMENTS, np.float32)
+    got = np.zeros(ELEMENTS, np.float32)
     b.receive(0, key, got)
     header = ffi.new("struct dlcp_header *", {"type": lib.DLCP_DATA, "cookie": 77, "count": 360})
     out = ffi.new("uint8_t[]", lib.DLCP_HEADER_BYTES)
