@@ -360,9 +360,10 @@ void dlcp_on_nack(struct dlcp_protocol *protocol, struct peer *peer, const struc
 			 (int32_t)(message->latest[packet] - message->nack_sequence) < 0)
 			dlcp_set_state(protocol, message, packet, LOST);
 	}
-	/* Missing something, by its own count, though by ours it has enough: repair all, do not ask for ever. */
-	if (nack.first + nack.packets == message->packets && message->lost && !message->in_flight &&
-	    !dlcp_has_packets(message)) {
+	/* To the latest question it answers that something is missing, though by our count it has enough: repair everything,
+	 * do not ask for ever. */
+	if (nack.round == message->round && nack.first + nack.packets == message->packets && message->lost &&
+	    !message->in_flight && !dlcp_has_packets(message)) {
 		message->allowed_bytes = 0;
 		message->allowed_energy = 0;
 	}
