@@ -1,7 +1,7 @@
 /* The protocol with real sockets: one thread per process that never spins and never needs the caller's thread.
  *
  * Functions that return int give 0 (or a count) or a negative enum dlcp_error; dlcp_engine_error() has the sentence.
- * One thread drives an engine; its own thread does the rest.
+ * Any thread may call; one at a time waits. The engine's own thread does the rest.
  */
 #ifndef DLCP_ENGINE_H
 #define DLCP_ENGINE_H
@@ -66,7 +66,7 @@ void dlcp_engine_describe(struct dlcp_engine *engine, char *text, size_t text_by
 void dlcp_engine_statistics(struct dlcp_engine *engine, struct dlcp_engine_statistics *statistics);
 int dlcp_engine_peer_statistics(struct dlcp_engine *engine, uint16_t rank, struct dlcp_peer_statistics *statistics);
 
-/* The last error's sentence; valid until the next call that fails. */
+/* The last error's sentence, of whatever thread; valid until the next call that fails. */
 const char *dlcp_engine_error(struct dlcp_engine *engine);
 
 /* Stop the thread after answering what peers still ask, free everything. NULL is fine. */
