@@ -319,6 +319,13 @@ int dlcp_protocol_send(struct dlcp_protocol *protocol, uint16_t rank, const stru
 	return code;
 }
 
+/* A packet that left after the first NACK of the round came: the NACK cannot know of it. A range and not an order, for
+ * it may have left any number of transmissions ago. */
+static bool sent_since(const struct peer *peer, const struct outgoing *message, uint32_t packet)
+{
+	return message->latest[packet] - message->nack_sequence < peer->next_sequence - message->nack_sequence;
+}
+
 /* The receiver says what is missing. */
 void dlcp_on_nack(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
 		  const uint8_t *bytes, size_t size, uint64_t now_ns)
@@ -356,8 +363,7 @@ void dlcp_on_nack(struct dlcp_protocol *protocol, struct peer *peer, const struc
 
 		if (arrived && message->state[packet] != ARRIVED && message->state[packet] != UNSENT)
 			dlcp_set_state(protocol, message, packet, ARRIVED);
-		else if (!arrived && message->state[packet] == ARRIVED &&
-			 (int32_t)(message->latest[packet] - message->nack_sequence) < 0)
+		else if (!arrived && message->state[packet] == ARRIVED && !sent_since(peer, message, packet))
 			dlcp_set_state(protocol, message, packet, LOST);
 	}
 	/* To the latest question it answers that something is missing, though by our count it has enough: repair everything,
