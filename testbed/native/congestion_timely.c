@@ -81,9 +81,13 @@ static struct thresholds thresholds(const struct timely *self, uint64_t min_rtt_
 {
 	double packet = (double)self->config.packet_ns, base = (double)min_rtt_ns * 1.25;
 	double flow = fmin(FLOW_PACKETS / sqrt(self->window), FLOW_PACKETS_MOST) * packet;
-	double low = self->config.t_low_ns ? (double)self->config.t_low_ns : base + fmax(LOW_QUEUE_PACKETS * packet, self->queue_ns);
-	double high = self->config.t_high_ns ? (double)self->config.t_high_ns : base + fmax(HIGH_QUEUE_PACKETS * packet, 2 * self->queue_ns);
+	double low = base + fmax(LOW_QUEUE_PACKETS * packet, self->queue_ns);
+	double high = base + fmax(HIGH_QUEUE_PACKETS * packet, 2 * self->queue_ns);
 
+	if (self->config.t_low_ns)
+		low = (double)self->config.t_low_ns;
+	if (self->config.t_high_ns)
+		high = (double)self->config.t_high_ns;
 	return (struct thresholds){ low + flow, high + flow };
 }
 

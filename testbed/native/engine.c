@@ -1,4 +1,4 @@
-/* The engine: its thread, its timer, the doors for the caller's thread. The sockets themselves are in sockets.c and datagrams.c. */
+/* The engine: its thread, its timer, the doors for the caller's threads. The sockets are in sockets.c and datagrams.c. */
 #define _GNU_SOURCE
 #include "engine.h"
 
@@ -37,9 +37,10 @@ struct dlcp_engine {
 	bool closing;
 	int event; /* readable: a caller has something for the thread */
 	uint64_t linger_ns;
-	char error[DLCP_ERROR_BYTES];
 	struct dlcp_engine_statistics statistics;
 };
+
+static _Thread_local char sentence[DLCP_ERROR_BYTES]; /* of this thread's latest call that failed */
 
 static uint64_t now_ns(void)
 {
@@ -271,7 +272,7 @@ int dlcp_engine_port(const struct dlcp_engine *engine)
 static int told(struct dlcp_engine *engine, int code)
 {
 	if (code < 0)
-		snprintf(engine->error, sizeof engine->error, "%s", dlcp_protocol_error(engine->protocol));
+		snprintf(sentence, sizeof sentence, "%s", dlcp_protocol_error(engine->protocol));
 	return code;
 }
 
@@ -296,7 +297,7 @@ int dlcp_engine_add_peer(struct dlcp_engine *engine, uint16_t rank, const char *
 		if (code == DLCP_OK)
 			engine->datagrams.peers[rank] = peer;
 	} else {
-		snprintf(engine->error, sizeof engine->error, "rank %u: %s", rank, why);
+		snprintf(sentence, sizeof sentence, "rank %u: %s", rank, why);
 		code = DLCP_ERROR_ARGUMENT;
 	}
 	pthread_mutex_unlock(&engine->lock);
@@ -398,9 +399,9 @@ int dlcp_engine_peer_statistics(struct dlcp_engine *engine, uint16_t rank, struc
 	return code;
 }
 
-const char *dlcp_engine_error(struct dlcp_engine *engine)
+const char *dlcp_engine_error(void)
 {
-	return engine->error;
+	return sentence;
 }
 
 void dlcp_engine_close(struct dlcp_engine *engine)

@@ -45,7 +45,8 @@ struct dlcp_engine;
 struct dlcp_engine *dlcp_engine_new(const struct dlcp_engine_config *config, char *error, size_t error_bytes);
 int dlcp_engine_port(const struct dlcp_engine *engine);
 
-/* The ports that bursts of data leave from besides dlcp_engine_port's; writes up to DLCP_SOURCE_PORTS_MOST, returns how many. */
+/* The ports that bursts of data leave from besides dlcp_engine_port's: writes up to DLCP_SOURCE_PORTS_MOST, returns how
+ * many. */
 int dlcp_engine_source_ports(const struct dlcp_engine *engine, uint16_t *ports);
 
 /* source_ports: those of the peer, of its dlcp_engine_source_ports. What comes from elsewhere is a stranger's. */
@@ -66,8 +67,8 @@ void dlcp_engine_describe(struct dlcp_engine *engine, char *text, size_t text_by
 void dlcp_engine_statistics(struct dlcp_engine *engine, struct dlcp_engine_statistics *statistics);
 int dlcp_engine_peer_statistics(struct dlcp_engine *engine, uint16_t rank, struct dlcp_peer_statistics *statistics);
 
-/* The last error's sentence, of whatever thread; valid until the next call that fails. */
-const char *dlcp_engine_error(struct dlcp_engine *engine);
+/* The sentence of the calling thread's latest call that failed; valid until its next one. */
+const char *dlcp_engine_error(void);
 
 /* Stop the thread after answering what peers still ask, free everything. NULL is fine. */
 void dlcp_engine_close(struct dlcp_engine *engine);

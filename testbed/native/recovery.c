@@ -282,7 +282,8 @@ static uint64_t rtt_of(const struct record *record, const struct dlcp_ack *ack, 
 	return received_ns - record->sent_ns - held_ns;
 }
 
-/* Tell each queue's congestion control what an acknowledgement told of its packets. sampled: the queue of the round-trip time. */
+/* Tell each queue's congestion control what an acknowledgement told of its packets. sampled: the queue of the round-trip
+ * time. */
 static void tell_congestion(struct peer *peer, const struct dlcp_congestion_ack *common, const uint32_t *acked,
 			    uint8_t sampled)
 {

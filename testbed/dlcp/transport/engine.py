@@ -237,7 +237,7 @@ class DlcpEndpoint:
 
     def _check(self, code: int) -> None:
         if code < 0:
-            raise TransportError(f"rank {self.rank}: {ffi.string(lib.dlcp_engine_error(self._engine)).decode()}")
+            raise TransportError(f"rank {self.rank}: {ffi.string(lib.dlcp_engine_error()).decode()}")
 
     @contextlib.contextmanager
     def _holding(self, name: tuple[bool, int, MessageKey], arrays: tuple[Any, ...]) -> Iterator[None]:
