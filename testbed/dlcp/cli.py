@@ -275,7 +275,7 @@ def _call(command: Callable[..., int | None], args: tuple[object, ...], options:
         what = (error.strerror or "cannot be written").lower()
         return _explain([MachineCannot(str(error.filename or "writing"), what, _FILE_TROUBLE[error.errno])])
     except KeyboardInterrupt:
-        print("interrupted: finished runs are kept; the same command may be given again", file=sys.stderr)
+        print("interrupted: finished runs are kept; the same command goes on from there", file=sys.stderr)
         return ExitCode.INTERRUPTED
 
 

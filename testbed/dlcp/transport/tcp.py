@@ -238,10 +238,10 @@ class TcpEndpoint:
         if array.shape != (elements,) or array.dtype != held_as(dtype) or not array.flags.c_contiguous:
             kind = f"{dtype} (as {held_as(dtype)})" if dtype == "bfloat16" else dtype
             raise ValueError(f"tensor {key.tensor} has {elements} contiguous {kind}, not {array.shape} {array.dtype}")
-        if contributors is not None and contributors.shape != (packets(elements, dtype),):
-            raise ValueError(
-                f"tensor {key.tensor} has {packets(elements, dtype)} packets, contributors {contributors.shape}"
-            )
+        wanted = packets(elements, dtype)
+        if contributors is not None and (contributors.shape != (wanted,) or contributors.dtype != np.uint16):
+            what = f"{contributors.dtype} {contributors.shape}"
+            raise ValueError(f"tensor {key.tensor} has {wanted} packets: as many uint16, not {what}")
         return shape
 
     def _submit(self, peer: int) -> None:
