@@ -36,7 +36,7 @@ def test_dlcp_goes_over_dlcp_and_gloo_does_not() -> None:
         (("--size", "10 B"), 2, "--size"),
         (("--size", "1 GB"), 2, "4 GB"),
         (("--loss", "1 %"), 3, "unsupported on loopback"),
-        (("--congestion-control", "reno"), 1, "reno"),
+        (("--ranks", "2", "--congestion-control", "reno"), 1, "reno"),
     ],
 )
 def test_what_cannot_be_done_is_said_with_its_exit_code(arguments: tuple[str, ...], code: int, words: str) -> None:
@@ -49,8 +49,9 @@ def test_what_cannot_be_done_is_said_with_its_exit_code(arguments: tuple[str, ..
 @pytest.mark.root
 @needs_root
 def test_namespaces_with_a_lossy_link() -> None:
-    found = report(*QUICK, "--namespaces", "--loss", "2 %", "--bound", "5 %")
+    found = report(*QUICK[:-1], "1", "--namespaces", "--loss", "2 %", "--bound", "5 %")
     assert found["where"] == "namespaces"
+    assert [run["variant"] for run in found["runs"]] == ["dlcp", "gloo"]
     for run in found["runs"]:
         assert run["network_drops"]["random, from rank 0"] > 0
         assert run["network_drops"]["random, to rank 0"] > 0
