@@ -383,16 +383,18 @@ uint64_t dlcp_lane_rtt(const struct peer *peer, const struct lane *lane);
 uint64_t dlcp_patience(const struct peer *peer, const struct lane *lane);
 uint64_t dlcp_lane_timer(const struct dlcp_protocol *protocol, const struct peer *peer, uint8_t queue);
 
+/* acknowledge.c */
+void dlcp_on_sequence(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header, bool ce,
+		      uint64_t received_ns, uint64_t now_ns);
+void dlcp_build_ack(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns, uint8_t *bytes);
+
 /* receiver.c */
 struct incoming *dlcp_incoming_find(const struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key);
 void dlcp_incoming_free(struct incoming *message);
 void dlcp_on_data(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
 		  const uint8_t *payload, uint64_t now_ns);
-void dlcp_on_sequence(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header, bool ce,
-		      uint64_t received_ns, uint64_t now_ns);
 void dlcp_on_done(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
 		  const struct dlcp_done *done, uint64_t now_ns);
-void dlcp_build_ack(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns, uint8_t *bytes);
 size_t dlcp_build_nack(struct dlcp_protocol *protocol, const struct control *control, struct dlcp_header *header,
 		       uint8_t *bytes);
 
