@@ -7,6 +7,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from dlcp.model.base import Frozen
+from dlcp.model.faults import Fault
+from dlcp.model.qos import LoadBalancing, Pfc
 from dlcp.model.topology import Topology
 from dlcp.model.units import Duration, Fraction, Rate, Size
 from dlcp.model.workload import Background, Job
@@ -51,8 +53,22 @@ class Expectation(Frozen):
     margin: Fraction | None = Field(default=None, gt=0, lt=1)
 
 
+class SharedBuffer(Frozen):
+    """What all ports of a switch share, as commodity switches do, beside what `port_buffer` lets one port hold.
+
+    alpha: a queue may hold alpha times what is free of it, unless the scheme says otherwise for the queue.
+    """
+
+    size_bytes: Size = Field(alias="size")
+    alpha: float = Field(default=1.0, gt=0, le=128)
+
+
 class Experiment(Frozen):
-    """Everything that defines a set of runs: schemes × jobs × repeats."""
+    """Everything that defines a set of runs: schemes × jobs × repeats.
+
+    load_balancing: switch → how it balances under every scheme; switches that are not named do as the scheme says.
+    backlog_every_s: how often every queue's backlog is sampled into the table `backlog`; None = never.
+    """
 
     format: Literal[1]
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
@@ -63,6 +79,11 @@ class Experiment(Frozen):
     topology: Topology
     port_buffer_bytes: Size = Field(alias="port_buffer")
     scaling: Scaling
+    shared_buffer: SharedBuffer | None = None
+    load_balancing: dict[str, LoadBalancing] = Field(default_factory=dict)
+    pfc: Pfc | None = None
+    faults: tuple[Fault, ...] = ()
+    backlog_every_s: Duration | None = Field(default=None, alias="backlog_every", gt=0)
     jobs: dict[str, Job] = Field(min_length=1)
     background: tuple[Background, ...] = ()
     schemes: tuple[SchemeChoice, ...] = Field(min_length=1)

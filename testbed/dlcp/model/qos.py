@@ -11,14 +11,16 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from dlcp.model.base import Frozen
-from dlcp.model.units import Fraction, Size
+from dlcp.model.units import Duration, Fraction, Size
 
 QUEUES = 8
 """Strict-priority queues a port, 7 served first (the commodity figure; facts of codepoint.h)."""
 PRECEDENCES = 3
 """Drop precedences a queue: 0 is dropped last."""
 
-LoadBalancing = Literal["flow-hash", "per-packet"]
+LoadBalancing = Literal["flow-hash", "per-packet", "round-robin", "flowlet"]
+"""How a switch chooses among equal-cost next hops: by a hash of the flow; at random, or in turn, for each packet; at
+random for each burst of a flow that a pause parts from the one before."""
 
 
 class DropProfile(Frozen):
@@ -42,24 +44,66 @@ class DropProfile(Frozen):
 class QueueIntent(Frozen):
     """One queue: its share of the buffer that nobody else can take, and a drop profile for each precedence.
 
+    limit_bytes: the most that the queue holds; None = what the port and the shared buffer leave it.
     profiles: by drop precedence 0, 1, 2; None = tail drop only.
+    averaging: profiles look at the backlog averaged with weight 2^-averaging a packet (RED, Floyd and Jacobson 1993);
+    0 = at the instantaneous backlog.
+    alpha: the queue may hold alpha times what is free of the switch's shared buffer (dynamic thresholds, Choudhury and
+    Hahne 1998); without a shared buffer it means nothing.
+    weight: None = strict priority; else the queue shares what the strict ones leave with the other weighted queues, by
+    weight (deficit round robin, in bytes).
     """
 
     reserved_bytes: Size = Field(default=0, alias="reserved")
+    limit_bytes: Size | None = Field(default=None, alias="limit")
     profiles: tuple[DropProfile | None, DropProfile | None, DropProfile | None] = (None, None, None)
+    averaging: int = Field(default=0, ge=0, le=15)
+    alpha: float = Field(default=1.0, gt=0, le=128)
+    weight: int | None = Field(default=None, ge=1, le=64)
+
+
+class Pfc(Frozen):
+    """Priority flow control: a switch whose port received more than xoff of a queue makes the sender of that link pause
+    the queue until less than xon is left. queues: those that it holds for (lossless)."""
+
+    queues: tuple[int, ...] = Field(min_length=1)
+    xoff_bytes: Size = Field(alias="xoff")
+    xon_bytes: Size = Field(alias="xon")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.xon_bytes > self.xoff_bytes:
+            raise ValueError(f"xon {self.xon_bytes} B is above xoff {self.xoff_bytes} B")
+        return self
 
 
 class QosIntent(Frozen):
     """All of a port. A queue that is not named is a plain tail-drop queue.
 
     port_buffer_bytes: what all queues of a port hold together; a packet that would exceed it is dropped, unless
-    its own queue is within its reserved bytes.
+    its own queue is within its reserved bytes. shared_buffer_bytes: what all ports of a switch hold together beyond the
+    reserved bytes of their queues, shared by dynamic thresholds; None = every port has its own buffer alone.
+    load_balancing: of every switch; of one that switch_load_balancing names, what it says there. flowlet_gap_s: the
+    pause that parts two flowlets.
     """
 
     name: str
     port_buffer_bytes: Size = Field(alias="port_buffer")
+    shared_buffer_bytes: Size | None = Field(default=None, alias="shared_buffer")
     queues: dict[int, QueueIntent] = Field(default_factory=dict)
     load_balancing: LoadBalancing = "flow-hash"
+    switch_load_balancing: dict[str, LoadBalancing] = Field(default_factory=dict)
+    flowlet_gap_s: Duration = Field(default=0.0005, alias="flowlet_gap", gt=0)
+    pfc: Pfc | None = None
+
+    @model_validator(mode="after")
+    def _weighted_below_strict(self) -> Self:
+        weighted = {number for number, queue in self.queues.items() if queue.weight is not None}
+        if weighted != set(range(len(weighted))):
+            raise ValueError(
+                f"weighted queues are {sorted(weighted)}: they must be the lowest ones, from 0 on, without a gap"
+            )
+        return self
 
     @model_validator(mode="after")
     def _within_the_port(self) -> Self:

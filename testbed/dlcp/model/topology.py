@@ -9,15 +9,16 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dlcp.model.base import Frozen
-from dlcp.model.units import Rate
+from dlcp.model.units import Duration, Rate
 
 
 class Link(Frozen):
-    """A full-duplex cable between two nodes; the rate holds in each direction."""
+    """A full-duplex cable between two nodes; rate and propagation delay hold in each direction."""
 
     a: str
     b: str
     rate_bps: Rate = Field(alias="rate")
+    delay_s: Duration = Field(default=0.0, alias="delay")
 
 
 class Graph(Frozen):
@@ -60,12 +61,16 @@ class Graph(Frozen):
                     todo.append(other)
         return distance
 
-    def link_rate_bps(self, a: str, b: str) -> float:
-        """The rate of the link between two neighbours; KeyError when there is none."""
+    def link(self, a: str, b: str) -> Link:
+        """The link between two neighbours, in whichever order; KeyError when there is none."""
         for link in self.links:
             if {link.a, link.b} == {a, b}:
-                return link.rate_bps
+                return link
         raise KeyError((a, b))
+
+    def link_rate_bps(self, a: str, b: str) -> float:
+        """The rate of the link between two neighbours; KeyError when there is none."""
+        return self.link(a, b).rate_bps
 
 
 class LeafSpine(Frozen):

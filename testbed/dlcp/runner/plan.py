@@ -18,6 +18,8 @@ from dlcp.substrates import __path__ as _substrate_folders
 
 SUBSTRATES = ("emulate", "lab", "simulate")
 """The words for places to run; each needs its file in dlcp/substrates to be usable."""
+_FABRIC_KEYS = {"shared_buffer", "load_balancing", "pfc", "faults", "backlog_every_s"}
+"""What an experiment may say of its fabric and its mishaps, beside topology and port buffer."""
 RUN_ID_DIGITS = 12
 """Hexadecimal digits of a run's name: 48 bits, no collision among any number of runs that one makes."""
 
@@ -110,6 +112,7 @@ def _cell(ready: Ready, substrate: str, job_name: str, label: str, repeat: int, 
         "experiment": experiment.name,
         "topology": experiment.topology.model_dump(mode="json", by_alias=True),
         "port_buffer": experiment.port_buffer_bytes,
+        **experiment.model_dump(mode="json", by_alias=True, include=_FABRIC_KEYS),
         "scaling": experiment.scaling.model_dump(mode="json", by_alias=True),
         "background": [one.model_dump(mode="json", by_alias=True) for one in experiment.background],
         "scheme": choice.scheme,

@@ -1,0 +1,57 @@
+"""What goes wrong in the fabric during a run, on a timeline that counts from the job's start, in emulated seconds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from dlcp.model.base import Frozen
+from dlcp.model.units import Duration, Fraction, Rate
+
+
+class _Fault(Frozen):
+    """at_s: when it begins. for_s: how long it lasts; None = to the end of the run."""
+
+    at_s: Duration = Field(alias="at")
+    for_s: Duration | None = Field(default=None, alias="for", gt=0)
+
+
+class LinkDown(_Fault):
+    """A cable is cut: nothing crosses it in either direction, and what was on its way is lost.
+
+    link: its two nodes. reroute_after_s: how long the switches take to choose other next hops, and to come back when
+    the link is up again; None = they never notice.
+    """
+
+    kind: Literal["link-down"]
+    link: tuple[str, str]
+    reroute_after_s: Duration | None = Field(default=None, alias="reroute_after")
+
+
+class GrayFailure(_Fault):
+    """A random share of the packets that cross a link in one direction is lost; nobody is told."""
+
+    kind: Literal["gray-failure"]
+    source: str = Field(alias="from")
+    sink: str = Field(alias="to")
+    loss: Fraction = Field(gt=0)
+
+
+class RateDrop(_Fault):
+    """A link runs at a lower rate in both directions, as after a bad negotiation. link: its two nodes."""
+
+    kind: Literal["rate-drop"]
+    link: tuple[str, str]
+    rate_bps: Rate = Field(alias="rate")
+
+
+class QueueFrozen(_Fault):
+    """A switch port sends nothing from one queue, as under a storm of PFC pause frames. port: switch and neighbour."""
+
+    kind: Literal["queue-frozen"]
+    port: tuple[str, str]
+    queue: int = Field(ge=0, le=7)
+
+
+Fault = Annotated[LinkDown | GrayFailure | RateDrop | QueueFrozen, Field(discriminator="kind")]
