@@ -8,7 +8,7 @@ from pydantic import Field
 
 from dlcp.model.base import Frozen
 from dlcp.model.faults import Fault
-from dlcp.model.qos import LoadBalancing, Pfc
+from dlcp.model.qos import QUEUES, LoadBalancing, Pfc, QosIntent, QueueIntent
 from dlcp.model.topology import Topology
 from dlcp.model.units import Duration, Fraction, Rate, Size
 from dlcp.model.workload import Background, Job
@@ -88,3 +88,25 @@ class Experiment(Frozen):
     background: tuple[Background, ...] = ()
     schemes: tuple[SchemeChoice, ...] = Field(min_length=1)
     expect: tuple[Expectation, ...] = ()
+
+
+def experiment_intent(experiment: Experiment, intent: QosIntent) -> QosIntent:
+    """What every switch should do in a run: a scheme's intent, and what the experiment says of all schemes' switches.
+
+    The experiment's alpha holds for each queue to which the scheme gives none of its own. Raises ValidationError when
+    the two do not hold together.
+    """
+    shared = experiment.shared_buffer
+    queues = dict(intent.queues)
+    if shared is not None:
+        for number in range(QUEUES):
+            queue = intent.queue(number)
+            if "alpha" not in queue.model_fields_set:
+                queues[number] = QueueIntent.model_validate(queue.model_dump() | {"alpha": shared.alpha})
+    more = {
+        "queues": {number: queue.model_dump() for number, queue in queues.items()},
+        "shared_buffer_bytes": intent.shared_buffer_bytes if shared is None else shared.size_bytes,
+        "switch_load_balancing": intent.switch_load_balancing | experiment.load_balancing,
+        "pfc": experiment.pfc or intent.pfc,
+    }
+    return QosIntent.model_validate(intent.model_dump() | more)

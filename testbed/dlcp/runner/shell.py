@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dlcp.errors import MachineCannot, Problem
+from dlcp.model.experiment import experiment_intent
 from dlcp.model.explain import did_you_mean
 from dlcp.paths import install_command
 from dlcp.runner.check import Ready
@@ -27,7 +28,7 @@ def open_shell(ready: Ready, label: str | None, command: str | None) -> int:
     scheme = ready.schemes[label]
     return shell(
         experiment.topology.graph,
-        scheme.intent(experiment.port_buffer_bytes),
+        experiment_intent(experiment, scheme.intent(experiment.port_buffer_bytes)),
         seed=experiment.seed,
         host_settings=scheme.hosts(experiment.scaling),
         command=command,

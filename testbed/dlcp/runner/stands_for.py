@@ -49,6 +49,7 @@ def sentences(ready: Ready) -> list[str]:
         f"buffer     {show_size(buffer)} a port: {one['port_buffer_packets']} packets, "
         f"{show_duration(one['port_buffer_lab_s'])} of line rate in lab time; "
         f"stands for {show_size(buffer * scaling.byte_scale)}",
+        *_shared_buffer(ready),
         f"round trip {show_duration(one['idle_rtt_lab_s'])} in lab time when idle, by store and forward alone "
         f"(links have no delay; what hosts add is unknown before a run); {one['bdp_packets']:.1f} packets fill it",
     ]
@@ -64,3 +65,15 @@ def sentences(ready: Ready) -> list[str]:
             f"{found[name]['bucket_packets']:.0f} packets{scaled}"
         )
     return lines
+
+
+def _shared_buffer(ready: Ready) -> list[str]:
+    """What each switch's ports share beside their own buffers, if the experiment says so."""
+    shared = ready.experiment.shared_buffer
+    if shared is None:
+        return []
+    lab_bytes = shared.size_bytes * ready.experiment.scaling.byte_scale
+    return [
+        f"shared     {show_size(shared.size_bytes)} a switch: {shared.size_bytes // FRAME_BYTES} packets; a queue may "
+        f"hold {shared.alpha:g} times what is free of it; stands for {show_size(lab_bytes)}"
+    ]

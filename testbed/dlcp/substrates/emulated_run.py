@@ -19,6 +19,7 @@ from dlcp.agents.jobs import JobSpec, plan_job
 from dlcp.agents.records import Columns
 from dlcp.agents.session import BackgroundSession, JobResult, JobSession
 from dlcp.errors import Problem
+from dlcp.model.experiment import experiment_intent
 from dlcp.model.regime import regime
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
@@ -79,7 +80,7 @@ class _Conductor:
         self._scheme = _scheme(run.scheme.scheme, run.scheme.knobs).for_job(run.job, run.workload)
         self._settings = self._scheme.transport(experiment.scaling)
         self._hosts = self._scheme.hosts(experiment.scaling)
-        self._intent = self._scheme.intent(experiment.port_buffer_bytes)
+        self._intent = experiment_intent(experiment, self._scheme.intent(experiment.port_buffer_bytes))
         self._spec = plan_job(run.job_name, run.job, run.workload, experiment.scaling, run.seed)
         self._link_rate_bps = min(link.rate_bps for link in self._graph.links)
 
