@@ -1,0 +1,35 @@
+#define _GNU_SOURCE
+#include "blast.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum {
+	MOST_PAYLOAD = 1472, /* one Ethernet frame */
+	BATCH = 32,
+};
+
+int64_t dlcp_blast(int socket, uint32_t payload_bytes, uint64_t packets)
+{
+	static const uint8_t filling[MOST_PAYLOAD];
+	struct iovec piece = { (void *)filling, payload_bytes };
+	struct mmsghdr messages[BATCH];
+	uint64_t sent = 0;
+
+	if (payload_bytes > MOST_PAYLOAD)
+		return -EMSGSIZE;
+	memset(messages, 0, sizeof messages);
+	for (int i = 0; i < BATCH; i++)
+		messages[i].msg_hdr = (struct msghdr){ .msg_iov = &piece, .msg_iovlen = 1 };
+	while (sent < packets) {
+		uint64_t left = packets - sent;
+		int taken = sendmmsg(socket, messages, left < BATCH ? (unsigned)left : BATCH, 0);
+
+		if (taken >= 0)
+			sent += (uint64_t)taken;
+		else if (errno != EINTR)
+			return -errno;
+	}
+	return (int64_t)sent;
+}
