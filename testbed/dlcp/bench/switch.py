@@ -237,8 +237,8 @@ def _size(options: SwitchOptions, say: Say, report: Report) -> None:
             Figure(f"tear-down of {hosts} hosts", "s", "lower", tuple(down), limits[1]),
         ]
         report.notes.append(
-            f"{hosts} hosts: {leaves} leaves, {spines} spines, {ports} link ends; with the start of Python; what the kernel "
-            "frees after the last process, in the background, is not in tear-down"
+            f"{hosts} hosts: {leaves} leaves, {spines} spines, {ports} link ends; with the start of Python; what the "
+            "kernel frees after the last process, in the background, is not in tear-down"
         )
 
 
