@@ -4,6 +4,9 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Tests that may run beside each other. The others load the machine or time it, and run one by one.
+APART := tests/unit/ tests/wire/
+
 .PHONY: help setup setup-dev emulate test lint fuzz golden notebooks clean
 
 help:  ## this list
@@ -19,7 +22,8 @@ emulate: setup  ## train over TCP and over DLCP on an emulated fabric, and show 
 	@$(BIN)/dlcp run quickstart
 
 test: setup-dev  ## every test; those that need root or a kernel feature say so when they are skipped
-	@$(BIN)/pytest -q
+	@status=0; $(BIN)/pytest -q -n 3 --dist loadfile $(APART) || status=1; \
+	$(BIN)/pytest -q $(filter-out $(APART),$(wildcard tests/[a-z]*/)) || status=1; exit $$status
 
 lint: setup-dev  ## ruff, mypy --strict, yamllint
 	$(BIN)/ruff check .

@@ -107,7 +107,7 @@ def test_without_root_a_run_ends_with_3_and_starts_nothing(tmp_path: Path) -> No
         "from dlcp.cli import _dispatch; from dlcp.runner import doctor; doctor.emulation(); doctor.native_core()\n"
         "os.setgid(65534); os.setuid(65534); sys.exit(_dispatch(['run', sys.argv[1], '--results', '/proc/none']))"
     )
-    for folder in (tmp_path, *tmp_path.parents[:2]):
+    for folder in (tmp_path, *tmp_path.parents[:3]):  # one more where tests run in parallel
         folder.chmod(0o755)
     command = [sys.executable, "-c", code, str(tmp_path / name)]
     done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=60, check=False)

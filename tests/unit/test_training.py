@@ -138,7 +138,9 @@ def test_byte_scale__does_not_touch_real_gradients() -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [None, b"not gzip", gzip.compress(b"\0\0\x08\x03short"), gzip.compress(bytes(2000))[:40]]
+    "content",
+    [None, b"not gzip", gzip.compress(b"\0\0\x08\x03short"), gzip.compress(bytes(2000))[:40]],
+    ids=["missing", "not gzip", "short", "cut off"],
 )
 def test_data__missing_or_broken_says_where_to_get_it(
     content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
