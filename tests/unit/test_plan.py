@@ -148,7 +148,34 @@ def test_the_regime_is_told_in_lab_units(tmp_path: Path) -> None:
 
 def test_the_idle_round_trip_is_store_and_forward(tmp_path: Path) -> None:
     graph = small(tmp_path).experiment.topology.graph
-    assert idle_rtt_s(graph, 100e6) == pytest.approx(2 * (1514 + 64) * 8 / 100e6)
+    assert idle_rtt_s(graph) == pytest.approx(2 * (1514 + 64) * 8 / 100e6)
+
+
+def test_the_idle_round_trip_takes_the_slowest_of_the_shortest_paths(tmp_path: Path) -> None:
+    topology = {
+        "kind": "graph", "hosts": ["h1", "h2", "h3", "h4"], "switches": ["a", "slow", "fast", "b"],
+        "links": [
+            {"a": "h1", "b": "a", "rate": "100 Mbit/s"}, {"a": "h2", "b": "a", "rate": "100 Mbit/s"},
+            {"a": "h3", "b": "b", "rate": "100 Mbit/s"}, {"a": "h4", "b": "b", "rate": "100 Mbit/s"},
+            {"a": "a", "b": "fast", "rate": "100 Mbit/s"}, {"a": "fast", "b": "b", "rate": "100 Mbit/s"},
+            {"a": "a", "b": "slow", "rate": "10 Mbit/s", "delay": "3 ms"}, {"a": "slow", "b": "b", "rate": "10 Mbit/s"},
+        ],
+    }  # fmt: skip
+    ready = small(tmp_path, topology=topology)
+    bits = (1514 + 64) * 8
+    assert idle_rtt_s(ready.experiment.topology.graph) == pytest.approx(2 * bits / 1e8 + 2 * bits / 1e7 + 2 * 0.003)
+    text = "\n".join(sentences(ready))
+    assert "of 10 Mbit/s to 100 Mbit/s; the slowest of a host, 100 Mbit/s, stand for 10 Gbit/s" in text
+    assert "link delays of up to 3 ms (emulated)" in text
+
+
+def test_a_topology_file_defines_a_run_by_what_it_says(tmp_path: Path) -> None:
+    named = small(tmp_path, topology="star-8")
+    written = small(tmp_path, topology={"kind": "star", "hosts": 8, "rate": "100 Mbit/s"})
+    assert plan(named).cells[0].definition == plan(written).cells[0].definition
+    (tmp_path / "mine.yaml").write_text("{kind: star, hosts: 4, rate: 100 Mbit/s}")
+    beside = small(tmp_path, topology="mine.yaml")
+    assert beside.experiment == small(tmp_path).experiment
 
 
 def test_the_estimate_follows_the_ideal_and_then_what_was_measured(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,8 @@ class JobSession:
     """One job on agents that run already: open(), start(), wait(), collect(), for a training job evaluate(), close().
 
     agents: by host, at least one for every host of the job. addresses: host → IPv4 address. cookie: 64 bits that
-    only this run knows; flow-hash switches see source ports that follow from it. directory: where agents leave
-    their records. Every method raises AgentError naming the host.
+    only this run knows; flow-hash switches see source ports that follow from it. link_rates_bps: of each host's own
+    link. directory: where agents leave their records. Every method raises AgentError naming the host.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class JobSession:
         addresses: dict[str, str],
         *,
         cookie: int,
-        link_rate_bps: float,
+        link_rates_bps: Mapping[str, float],
         directory: Path,
         time_limit_s: float,
     ) -> None:
@@ -61,7 +61,7 @@ class JobSession:
         self._settings = settings
         self._addresses = addresses
         self._cookie = cookie
-        self._link_rate_bps = link_rate_bps
+        self._link_rates_bps = link_rates_bps
         self._directory = directory
         self._time_limit_s = time_limit_s
         self._started: dict[str, tuple[AgentHandle, int]] = {}
@@ -161,7 +161,7 @@ class JobSession:
             "settings": self._settings.model_dump(mode="json"),
             "cookie": self._cookie,
             "connects_to": spec.connects_to(rank),
-            "link_rate_bps": self._link_rate_bps,
+            "link_rate_bps": self._link_rates_bps[spec.hosts[rank]],
         }
 
 

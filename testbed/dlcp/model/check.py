@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dlcp.errors import Problem
+from dlcp.model.check_topology import check_topology
 from dlcp.model.document import Document, Loc
 from dlcp.model.explain import did_you_mean
 from dlcp.model.metrics import METRICS
+from dlcp.model.notes import Notes
 from dlcp.model.parts import Parts
 from dlcp.model.qos import QUEUES
 from dlcp.model.regime import FRAME_BYTES, PACKET_BYTES
@@ -29,31 +31,14 @@ Found = tuple[list[Problem], list[Problem]]
 """Problems, warnings."""
 
 
-class Notes:
-    """Problems and warnings about one document, as they are found."""
-
-    def __init__(self, document: Document) -> None:
-        self.document = document
-        self.problems: list[Problem] = []
-        self.warnings: list[Problem] = []
-
-    def wrong(self, loc: Loc, what: str, hint: str = "", *, key: bool = False) -> None:
-        """Something that stops a run."""
-        self.problems.append(Problem(self.document.where(loc, key=key), what, hint))
-
-    def warn(self, loc: Loc, what: str, hint: str = "") -> None:
-        """Something to look at before trusting a result."""
-        self.warnings.append(Problem(self.document.where(loc), what, hint))
-
-
 def check_parts(document: Document, parts: Parts) -> Found:
     """All cross checks that the readable parts allow."""
     notes = Notes(document)
-    if parts.topology is not None:
-        _check_graph(notes, parts.topology.graph)
-        _check_scaling(notes, parts, parts.topology.rate_bps)
+    graph = check_topology(notes, parts.topology) if parts.topology is not None else None
+    if graph is not None:
+        _check_scaling(notes, parts, graph)
     _check_buffer(notes, parts)
-    hosts = parts.topology.graph.hosts if parts.topology else None
+    hosts = graph.hosts if graph is not None else None
     for name, job in parts.jobs.items():
         _check_job(notes, name, job, hosts)
         _check_bucket(notes, name, job, parts)
@@ -65,31 +50,17 @@ def check_parts(document: Document, parts: Parts) -> Found:
     return notes.problems, notes.warnings
 
 
-def cut_off(graph: Graph) -> list[str]:
-    """Hosts that the first host cannot reach. Links go both ways, so without any, all reach all."""
-    reached = graph.distances_to(graph.hosts[0])
-    return [host for host in graph.hosts if host not in reached]
-
-
-def _check_graph(notes: Notes, graph: Graph) -> None:
-    lost = cut_off(graph)
-    if lost:
-        notes.wrong(("topology",), f"{graph.hosts[0]} cannot reach {', '.join(lost)}", "link their switches")
-    bare = [s for s in graph.switches if s.startswith("l") and not set(graph.neighbours[s]) & set(graph.hosts)]
-    if bare:
-        hint = "use fewer leaves, or more hosts: they are shared out in blocks of hosts / leaves, rounded up"
-        notes.warn(("topology", "leaves"), f"no host hangs on {', '.join(bare)}", hint)
-
-
-def _check_scaling(notes: Notes, parts: Parts, link_rate_bps: float) -> None:
+def _check_scaling(notes: Notes, parts: Parts, graph: Graph) -> None:
     if parts.scaling is None:
         return
-    scaling = parts.scaling
+    scaling, link_rate_bps = parts.scaling, graph.slowest_host_bps
+    alike = all(graph.host_link(host).rate_bps == link_rate_bps for host in graph.hosts)
+    links, stand = ("links", "stand") if alike else ("the slowest host link", "stands")
     stands_for = link_rate_bps * scaling.byte_scale * scaling.time_dilation
     if abs(stands_for - scaling.lab_rate_bps) > 1e-6 * stands_for:
         what = (
-            f"lab_rate is {show_rate(scaling.lab_rate_bps)}, but links of {show_rate(link_rate_bps)} × byte_scale "
-            f"{scaling.byte_scale:g} × time_dilation {scaling.time_dilation:g} stand for {show_rate(stands_for)}"
+            f"lab_rate is {show_rate(scaling.lab_rate_bps)}, but {links} of {show_rate(link_rate_bps)} × byte_scale "
+            f"{scaling.byte_scale:g} × time_dilation {scaling.time_dilation:g} {stand} for {show_rate(stands_for)}"
         )
         notes.wrong(("scaling", "lab_rate"), what, "change one of the four so that they agree")
 

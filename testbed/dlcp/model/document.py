@@ -29,6 +29,7 @@ class Document:
     """A file as plain data, and where each part of it stands.
 
     data: dicts, lists and scalars; None when the file could not be read. problems: syntax errors, duplicate keys.
+    grafts: other files whose content stands here in place of their names.
     """
 
     path: Path
@@ -37,9 +38,13 @@ class Document:
     keys: dict[Loc, Mark] = field(default_factory=dict)
     values: dict[Loc, Mark] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    grafts: dict[Loc, Document] = field(default_factory=dict)
 
     def where(self, loc: Loc, *, key: bool = False) -> str:
         """file:line:col of the value at `loc` (or of its key); of the nearest parent that exists if it does not."""
+        for stem, other in self.grafts.items():
+            if loc[: len(stem)] == stem:
+                return other.where(loc[len(stem) :], key=key)
         mark = (self.keys if key else self.values).get(loc) or self._nearest(loc)
         return f"{self.shown_path}:{mark.line}:{mark.column}"
 
@@ -52,6 +57,11 @@ class Document:
             except (KeyError, IndexError, TypeError):
                 return None
         return found
+
+    def graft(self, key: str, other: Document) -> None:
+        """Let another file's content stand for what this one says at a key of its top mapping."""
+        self.data[key] = other.data
+        self.grafts[(key,)] = other
 
     def _nearest(self, loc: Loc) -> Mark:
         while loc:

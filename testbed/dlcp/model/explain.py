@@ -102,6 +102,8 @@ def _fact(error: ErrorDetails) -> tuple[str, str]:
             return f"{value} is too large", f"it must be {context['le']:g} or less"
         case "less_than":
             return f"{value} is too large", f"it must be less than {context['lt']:g}"
+        case "multiple_of":
+            return f"{value} is not a multiple of {context['multiple_of']:g}", ""
         case "too_short":
             return "it is empty", f"at least {context['min_length']} needed"
         case "tuple_type" | "list_type":

@@ -1,4 +1,4 @@
-"""Experiment and workload files → checked data, with every problem of every file named by file:line:col."""
+"""Experiment, topology and workload files → checked data, with every problem of every file named by file:line:col."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from pathlib import Path
 
 from dlcp.errors import Problem
 from dlcp.model.check import check_parts
+from dlcp.model.check_topology import check_topology
 from dlcp.model.check_workload import check_workload
 from dlcp.model.document import Document, read_document
 from dlcp.model.experiment import Experiment
 from dlcp.model.explain import did_you_mean, validate
+from dlcp.model.notes import Notes
 from dlcp.model.parts import Parts, collect
+from dlcp.model.topology import Topology, TopologyKind
 from dlcp.model.workload import Workload
-from dlcp.paths import EXPERIMENTS, WORKLOADS
+from dlcp.paths import EXPERIMENTS, TOPOLOGIES, WORKLOADS
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,11 @@ def workload_names(folder: Path = WORKLOADS) -> list[str]:
     return sorted(file.stem for file in folder.glob("*.yaml"))
 
 
+def topology_names() -> list[str]:
+    """Names of the topologies that come with the toolkit."""
+    return sorted(file.stem for file in TOPOLOGIES.glob("*.yaml"))
+
+
 def load_experiment(path: Path, workloads: Path = WORKLOADS) -> Loaded:
     """Load and check an experiment file. workloads: the folder that holds <workload>.yaml.
 
@@ -59,12 +67,15 @@ def load_experiment(path: Path, workloads: Path = WORKLOADS) -> Loaded:
     document = read_document(path)
     if document.data is None:
         return Loaded(document, None, Parts(), list(document.problems))
+    missing = _graft_topology(document)
     experiment, problems = validate(document, Experiment)
+    if missing and not document.grafts:  # that a name is no mapping only follows from it
+        problems = [problem for problem in problems if problem.where != document.where(("topology",))]
     parts = collect(document)
     used, workload_problems = _workloads(document, parts, workloads)
     parts = replace(parts, workloads=used)
     wrong, warnings = check_parts(document, parts)
-    problems = [*document.problems, *problems, *workload_problems, *wrong]
+    problems = [*document.problems, *missing, *problems, *workload_problems, *wrong]
     return Loaded(document, None if problems else experiment, parts, in_order(problems), in_order(warnings))
 
 
@@ -80,6 +91,21 @@ def load_workload(name: str, folder: Path = WORKLOADS) -> tuple[Workload | None,
     return (None if problems else workload), in_order(problems)
 
 
+def load_topology(name: str) -> tuple[TopologyKind | None, list[Problem]]:
+    """testbed/topologies/<name>.yaml, or None and every problem that it has, with its own lines."""
+    document = read_document(TOPOLOGIES / f"{name}.yaml")
+    around = Document(document.path, document.shown_path, {})
+    if document.data is None:
+        return None, document.problems
+    around.graft("topology", document)
+    topology, problems = validate(around, Topology, ("topology",))
+    notes = Notes(around)
+    if topology is not None:
+        check_topology(notes, topology)
+    problems = [*document.problems, *problems, *notes.problems]
+    return (None if problems else topology), in_order(problems)
+
+
 def in_order(problems: list[Problem]) -> list[Problem]:
     """Each problem once, by file, line and column."""
 
@@ -91,6 +117,29 @@ def in_order(problems: list[Problem]) -> list[Problem]:
 
     unique = {(problem.where, problem.what): problem for problem in problems}
     return sorted(unique.values(), key=place)
+
+
+def _graft_topology(document: Document) -> list[Problem]:
+    """Put a topology's file in the place of its name or path; what is wrong when there is none, or it cannot be read.
+
+    A name is one of testbed/topologies; what has a slash or ends in .yaml is a path, from the experiment's folder on.
+    """
+    named = document.get(("topology",))
+    if not isinstance(named, str):
+        return []
+    is_path = "/" in named or named.endswith(".yaml")
+    file = document.path.parent / named if is_path else TOPOLOGIES / f"{named}.yaml"
+    where = document.where(("topology",))
+    if not file.is_file():
+        if is_path:
+            return [Problem(where, f"there is no file {named}", "a path starts from this file's folder")]
+        hint = did_you_mean(named, topology_names())
+        return [Problem(where, f"no topology is called {named!r}", f"{hint}; or a path, such as ./fabric.yaml")]
+    other = read_document(file)
+    if other.data is None:
+        return list(other.problems)
+    document.graft("topology", other)
+    return list(other.problems)
 
 
 def _workloads(document: Document, parts: Parts, folder: Path) -> tuple[dict[str, Workload], list[Problem]]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from dlcp.model.document import Document
 from dlcp.model.experiment import Expectation, Experiment, Scaling, SchemeChoice
 from dlcp.model.explain import validate
-from dlcp.model.topology import LeafSpine, Star, Topology
+from dlcp.model.topology import Topology, TopologyKind
 from dlcp.model.units import Size
 from dlcp.model.workload import Background, Incast, Job, Workload
 
@@ -21,7 +21,7 @@ class Parts:
     workloads: by name, those that are valid.
     """
 
-    topology: LeafSpine | Star | None = None
+    topology: TopologyKind | None = None
     port_buffer_bytes: int | None = None
     scaling: Scaling | None = None
     repeats: int | None = None

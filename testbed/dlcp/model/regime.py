@@ -26,7 +26,7 @@ def regime(experiment: Experiment, job: Job, hosts: dict[str, HostSettings]) -> 
     told in lab time.
     """
     scaling = experiment.scaling
-    link_rate_bps = min(link.rate_bps for link in experiment.topology.graph.links)
+    link_rate_bps = experiment.topology.graph.slowest_host_bps
     buffer_s = experiment.port_buffer_bytes * 8 / link_rate_bps
     byte_scale = scaling.byte_scale if job.byte_scaled else 1.0
     found: dict[str, Any] = {

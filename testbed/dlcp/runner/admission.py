@@ -57,7 +57,7 @@ def load_of(experiment: Experiment, job_name: str, cores: int) -> Load:
         background_pps += offered
         background_cpu += offered * _packet_cpu_s(graph, [(a, b) for a in incast.sources for b in incast.sinks])
     usable = cores * USABLE_SHARE
-    carried = experiment.topology.rate_bps * max(0.0, usable - background_cpu) / training_cpu
+    carried = experiment.topology.graph.slowest_host_bps * max(0.0, usable - background_cpu) / training_cpu
     return Load(job_name, training_pps + background_pps, training_cpu + background_cpu, usable, carried)
 
 
@@ -74,19 +74,19 @@ def admit(experiment: Experiment, cores: int) -> list[Load]:
     carried = heaviest.carried_rate_bps
     hint = "the background alone is too much: longer intervals or smaller bursts"
     if carried > 0:
-        slower = experiment.topology.rate_bps / carried
+        slower = experiment.topology.graph.slowest_host_bps / carried
         hint = (
             f"links of {show_rate(carried)} or less fit: lower the topology's rate and multiply byte_scale or "
             f"time_dilation by {slower:.2g} or more"
         )
-    raise MachineCannot(f"topology.rate {show_rate(experiment.topology.rate_bps)}", what, hint)
+    raise MachineCannot(f"topology.rate {show_rate(experiment.topology.graph.slowest_host_bps)}", what, hint)
 
 
 def _exchanged_bps(graph: Graph, job: Job) -> float:
     """The rate at which a job's hosts together can move data: both ways between workers and servers, or round."""
 
     def side(hosts: tuple[str, ...]) -> float:
-        return sum(graph.link_rate_bps(host, graph.neighbours[host][0]) for host in hosts)
+        return sum(graph.host_link(host).rate_bps for host in hosts)
 
     return side(job.workers) if job.pattern == "ring" else 2 * min(side(job.servers), side(job.workers))
 

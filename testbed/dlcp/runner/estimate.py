@@ -8,6 +8,7 @@ from dlcp.model.result import RunResult
 from dlcp.model.run import Run
 from dlcp.model.workload import Profile
 from dlcp.runner.plan import Cell, Plan
+from dlcp.substrates.ideal import Transfer, ideal_communication_s
 
 SET_UP_S = 3.0
 """Building and emptying a fabric of ten hosts, starting its agents, collecting (measured: 2 to 4 s)."""
@@ -42,10 +43,9 @@ def expected_s(run: Run) -> float:
     scaling = run.experiment.scaling
     compute_s = sum(layer.forward_s + layer.backward_s for layer in run.workload.layers) * scaling.time_dilation
     size_bytes = run.workload.parameters * FLOAT_BYTES / (scaling.byte_scale if run.job.byte_scaled else 1)
-    graph = run.experiment.topology.graph
-    summing = run.job.workers if run.job.pattern == "ring" else run.job.servers  # all gradients go into their links
-    into_bps = sum(graph.link_rate_bps(host, graph.neighbours[host][0]) for host in summing)
-    push_s = size_bytes * len(run.job.workers) * 8 / into_bps
+    share = 2 * (1 - 1 / len(run.job.workers)) if run.job.pattern == "ring" else 1 / len(run.job.servers)
+    pushes = [Transfer(source, sink, size_bytes * share) for source, sink in run.job.exchanges]
+    push_s = ideal_communication_s(run.experiment.topology.graph, pushes)
     return min(run.job.iterations * (compute_s + push_s) * OVER_IDEAL, run.experiment.time_limit_s)
 
 

@@ -9,16 +9,16 @@ from pydantic import BaseModel
 from dlcp import schemes
 from dlcp.errors import Problem, Problems
 from dlcp.model.explain import did_you_mean
-from dlcp.model.load import load_workload, workload_names
+from dlcp.model.load import load_topology, load_workload, topology_names, workload_names
 from dlcp.model.qos import PRECEDENCES, QUEUES, LoadBalancing
-from dlcp.model.topology import LeafSpine, Star
-from dlcp.model.units import show_duration, show_size
+from dlcp.model.topology import Graph, TopologyKind
+from dlcp.model.units import show_duration, show_rate, show_size
 from dlcp.model.workload import Profile, Workload
+from dlcp.paths import TOPOLOGIES
 from dlcp.runner.estimate import FLOAT_BYTES
 
 Kind = Literal["schemes", "workloads", "switches", "topologies"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-TOPOLOGIES: tuple[type[BaseModel], ...] = (LeafSpine, Star)
 
 Rows = list[dict[str, Any]]
 
@@ -37,6 +37,8 @@ def details(kind: Kind, name: str) -> dict[str, Any]:
         return _scheme(name)
     if kind == "workloads":
         return _workload(name)
+    if kind == "topologies":
+        return _topology(name)
     return next(row for row in overview(kind) if row["name"] == name)
 
 
@@ -113,9 +115,53 @@ def _switches() -> Rows:
 
 
 def _topologies() -> Rows:
+    """Kinds, and the files that ship; what both have in common is what an experiment writes under `topology`."""
     rows = []
-    for kind in TOPOLOGIES:
+    for kind in get_args(TopologyKind):
         keys = [field.alias or name for name, field in kind.model_fields.items()]
         name = get_args(kind.model_fields["kind"].annotation)[0]
-        rows.append({"name": name, "what": (kind.__doc__ or "").strip(), "keys": ", ".join(keys)})
+        rows.append({"name": name, "is": "kind", "what": _sentence(kind), "keys": ", ".join(keys)})
+    for name in topology_names():
+        topology = _load_topology(name)
+        rows.append({"name": name, "is": "file", "what": _size(topology.graph), "keys": f"kind: {topology.kind}"})
     return rows
+
+
+def _topology(name: str) -> dict[str, Any]:
+    """A kind: what it is and its keys. A file: its path, what it says, and every link."""
+    if name not in topology_names():
+        return next(row for row in _topologies() if row["name"] == name)
+    topology = _load_topology(name)
+    said = topology.model_dump(mode="json", by_alias=True, exclude={"hosts", "switches", "links"}, exclude_none=True)
+    links = [
+        {
+            "link": f"{link.a} - {link.b}",
+            "rate": show_rate(link.rate_bps),
+            "delay": show_duration(link.delay_s) if link.delay_s else "",
+        }
+        for link in topology.graph.links
+    ]
+    graph = topology.graph
+    return {
+        "name": name, "file": str(TOPOLOGIES / f"{name}.yaml"), "what": _size(graph),
+        "rate_of_hosts": show_rate(graph.slowest_host_bps), **said,
+        "hosts": ", ".join(graph.hosts), "switches": ", ".join(graph.switches), "links": links,
+    }  # fmt: skip
+
+
+def _load_topology(name: str) -> TopologyKind:
+    topology, problems = load_topology(name)
+    if topology is None:
+        raise Problems(problems)
+    return topology
+
+
+def _size(graph: Graph) -> str:
+    rates = sorted({link.rate_bps for link in graph.links})
+    switches = f"{len(graph.switches)} switch{'es' * (len(graph.switches) > 1)}"
+    return f"{len(graph.hosts)} hosts, {switches}, {len(graph.links)} links of {', '.join(map(show_rate, rates))}"
+
+
+def _sentence(kind: type[BaseModel]) -> str:
+    """A docstring on one line."""
+    return " ".join((kind.__doc__ or "").split())

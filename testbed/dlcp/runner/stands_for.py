@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dlcp.model.regime import FRAME_BYTES, regime
-from dlcp.model.topology import Graph
+from dlcp.model.topology import Graph, Link
 from dlcp.model.units import show_duration, show_rate, show_size
 from dlcp.runner.check import Ready
 
@@ -17,24 +17,44 @@ def stands_for(ready: Ready) -> dict[str, dict[str, Any]]:
     """Job → regime, with the idle fabric's round trip and bandwidth-delay product added (see `idle_rtt_s`)."""
     experiment = ready.experiment
     hosts = {label: scheme.hosts(experiment.scaling) for label, scheme in ready.schemes.items()}
-    rtt_s = idle_rtt_s(experiment.topology.graph, experiment.topology.rate_bps)
+    graph = experiment.topology.graph
+    rtt_s = idle_rtt_s(graph)
     more = {
         "idle_rtt_s": rtt_s,
         "idle_rtt_lab_s": rtt_s / experiment.scaling.time_dilation,
-        "bdp_packets": experiment.topology.rate_bps * rtt_s / 8 / FRAME_BYTES,
+        "bdp_packets": graph.slowest_host_bps * rtt_s / 8 / FRAME_BYTES,
     }
     return {name: regime(experiment, job, hosts) | more for name, job in experiment.jobs.items()}
 
 
-def idle_rtt_s(graph: Graph, rate_bps: float) -> float:
-    """One full packet there and one acknowledgement back over the longest path, stored and forwarded, no queue.
+def idle_rtt_s(graph: Graph) -> float:
+    """One full packet there and one acknowledgement back over the slowest of the shortest paths of any two hosts.
 
-    Links have no delay of their own. What the hosts' processing adds is unknown before a run.
+    Stored and forwarded, with the links' delays, no queue. What the hosts' processing adds is unknown before a run.
     """
-    one_a_leaf = {graph.neighbours[host][0]: host for host in graph.hosts}.values()
-    distances = [graph.distances_to(host) for host in one_a_leaf]
-    links = max(distance[host] for distance in distances for host in graph.hosts)
-    return links * (FRAME_BYTES + ACK_BYTES) * 8 / rate_bps
+    alike = {(graph.neighbours[host][0], link.rate_bps, link.delay_s): host for host, link in _host_links(graph)}
+    return max(_slowest_s(graph, host) for host in alike.values())
+
+
+def _host_links(graph: Graph) -> list[tuple[str, Link]]:
+    return [(host, graph.host_link(host)) for host in graph.hosts]
+
+
+def _slowest_s(graph: Graph, sink: str) -> float:
+    """The longest round trip between any host and `sink`."""
+    found = {sink: 0.0}
+    distances = graph.distances_to(sink)
+    for node, distance in distances.items():  # nearest first
+        nearer = [other for other in graph.neighbours[node] if distances.get(other) == distance - 1]
+        links = {other: graph.link(node, other) for other in nearer}
+        if links:
+            found[node] = max(found[other] + _cross_s(link) for other, link in links.items())
+    return max(found[host] for host in graph.hosts)
+
+
+def _cross_s(link: Link) -> float:
+    """A packet and its acknowledgement over one link."""
+    return (FRAME_BYTES + ACK_BYTES) * 8 / link.rate_bps + 2 * link.delay_s
 
 
 def sentences(ready: Ready) -> list[str]:
@@ -43,15 +63,16 @@ def sentences(ready: Ready) -> list[str]:
     one = next(iter(found.values()))
     scaling = ready.experiment.scaling
     buffer = ready.experiment.port_buffer_bytes
+    graph = ready.experiment.topology.graph
     lines = [
-        f"links      {show_rate(one['link_rate_bps'])}, stand for {show_rate(scaling.lab_rate_bps)} "
+        f"links      {_rates(graph)} stand for {show_rate(scaling.lab_rate_bps)} "
         f"(byte scale {scaling.byte_scale:g}, time dilation {scaling.time_dilation:g})",
         f"buffer     {show_size(buffer)} a port: {one['port_buffer_packets']} packets, "
         f"{show_duration(one['port_buffer_lab_s'])} of line rate in lab time; "
         f"stands for {show_size(buffer * scaling.byte_scale)}",
         *_shared_buffer(ready),
-        f"round trip {show_duration(one['idle_rtt_lab_s'])} in lab time when idle, by store and forward alone "
-        f"(links have no delay; what hosts add is unknown before a run); {one['bdp_packets']:.1f} packets fill it",
+        f"round trip {show_duration(one['idle_rtt_lab_s'])} in lab time when idle, by store and forward"
+        f"{_delays(graph)} (what hosts add is unknown before a run); {one['bdp_packets']:.1f} packets fill it",
     ]
     floors = {label: one[f"{label}_rto_floor_lab_s"] for label in ready.schemes if f"{label}_rto_floor_lab_s" in one}
     tcp = {label: s for label, s in floors.items() if ready.schemes[label].kind == "tcp"}
@@ -77,3 +98,21 @@ def _shared_buffer(ready: Ready) -> list[str]:
         f"shared     {show_size(shared.size_bytes)} a switch: {shared.size_bytes // FRAME_BYTES} packets; a queue may "
         f"hold {shared.alpha:g} times what is free of it; stands for {show_size(lab_bytes)}"
     ]
+
+
+def _rates(graph: Graph) -> str:
+    """ "100 Mbit/s," or, when links differ, the rate that counts and the span of all."""
+    rates = [link.rate_bps for link in graph.links]
+    slowest = show_rate(graph.slowest_host_bps)
+    if min(rates) == max(rates):
+        return f"{slowest},"
+    return f"of {show_rate(min(rates))} to {show_rate(max(rates))}; the slowest of a host, {slowest},"
+
+
+def _delays(graph: Graph) -> str:
+    longest_s = max(link.delay_s for link in graph.links)
+    return (
+        f" and link delays of up to {show_duration(longest_s)} (emulated)"
+        if longest_s
+        else " alone: no link has a delay"
+    )

@@ -82,7 +82,7 @@ class _Conductor:
         self._hosts = self._scheme.hosts(experiment.scaling)
         self._intent = experiment_intent(experiment, self._scheme.intent(experiment.port_buffer_bytes))
         self._spec = plan_job(run.job_name, run.job, run.workload, experiment.scaling, run.seed)
-        self._link_rate_bps = min(link.rate_bps for link in self._graph.links)
+        self._link_rate_bps = self._graph.slowest_host_bps
 
     def conduct(self) -> RunResult:
         """The result; a run whose agents failed is `failed`, one whose monitors object is `suspect`."""
@@ -103,7 +103,8 @@ class _Conductor:
             addresses = {host: fabric.address(host) for host in self._graph.hosts}
             session = JobSession(
                 agents, self._spec, self._settings, addresses, cookie=self._cookie(), directory=self._directory,
-                link_rate_bps=self._link_rate_bps, time_limit_s=self._run.experiment.time_limit_s,
+                link_rates_bps={host: self._graph.host_link(host).rate_bps for host in self._spec.hosts},
+                time_limit_s=self._run.experiment.time_limit_s,
             )  # fmt: skip
             session.open()
             background = self._background(background_agents, addresses)

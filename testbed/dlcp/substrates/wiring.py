@@ -8,6 +8,7 @@ from functools import cached_property
 from ipaddress import IPv4Address, IPv4Interface
 
 from dlcp.errors import Problem
+from dlcp.model.check_topology import LONGEST_DEVICE_NAME, device_name
 from dlcp.model.topology import Graph
 
 NETWORK_BITS = 15
@@ -16,8 +17,6 @@ FIRST_ADDRESS = IPv4Address("198.18.0.0")
 
 _FIRST_IFINDEX = 100
 """Above what a kernel makes in every namespace by itself (lo, ifb0, tunl0, …). Even: a link's ends are 2k, 2k + 1."""
-
-_LONGEST_DEVICE_NAME = 15
 
 
 @dataclass(frozen=True)
@@ -93,11 +92,11 @@ class Wiring:
 
     def _end(self, node: str, neighbour: str, ifindex: int, rate_bps: float) -> End:
         is_host = node in self.graph.hosts
-        device = f"{node}-eth0" if is_host else f"{node}-{neighbour}"
-        if len(device) > _LONGEST_DEVICE_NAME:
+        device = device_name(node, neighbour, is_host=is_host)
+        if len(device) > LONGEST_DEVICE_NAME:
             raise Problem(
                 f"topology, {node} – {neighbour}",
-                f"the device name {device} has {len(device)} characters, Linux takes {_LONGEST_DEVICE_NAME}",
+                f"the device name {device} has {len(device)} characters, Linux takes {LONGEST_DEVICE_NAME}",
                 "use shorter node names",
             )
         return End(node, neighbour, device, ifindex, rate_bps, is_host, neighbour in self.graph.hosts)
