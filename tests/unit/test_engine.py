@@ -283,25 +283,6 @@ def test_a_port_in_use_is_an_error_with_its_number() -> None:
         )  # fmt: skip
 
 
-def test_a_burst_is_paced_and_a_sink_counts_it() -> None:
-    sink = lib.dlcp_sink_new(LOOPBACK.encode(), 0)
-    source = lib.dlcp_burst_open(LOOPBACK.encode(), 0)
-    assert sink != ffi.NULL
-    assert source >= 0
-    start = time.monotonic()
-    packets = lib.dlcp_burst_send(source, LOOPBACK.encode(), lib.dlcp_sink_port(sink), 147_300, 0x28, 1e7)
-    took_s = time.monotonic() - start
-    counted = ffi.new("struct dlcp_sink_statistics *")
-    deadline = time.monotonic() + 5
-    while counted.packets < 101 and time.monotonic() < deadline:
-        lib.dlcp_sink_statistics(sink, counted)
-    lib.dlcp_burst_close(source)
-    lib.dlcp_sink_close(sink)
-    assert packets == 101
-    assert (counted.packets, counted.bytes, counted.overflow) == (101, 147_300, 0)
-    assert took_s > 0.9 * (147_300 + 100 * 42) * 8 / 1e7
-
-
 def test_data_come_merged_on_loopback_and_arrive_bit_by_bit(pair: tuple[DlcpEndpoint, DlcpEndpoint]) -> None:
     sent, got, _, _ = move(*pair)
     assert sent.tobytes() == got.tobytes()

@@ -1,0 +1,188 @@
+"""Sources and sinks of plain traffic, over real sockets on loopback: what is planned arrives, and is told apart."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from loopback import address
+
+from dlcp.transport.traffic import (
+    DATAGRAM_BYTES,
+    DATAGRAM_MOST,
+    EXPECTED,
+    FRAME_OVERHEAD,
+    HEADER_BYTES,
+    Lane,
+    Sink,
+    Source,
+    datagram_bytes,
+    expect,
+    flow_array,
+    whole,
+)
+
+HERE, THERE = address(0), address(1)
+COOKIE = 0xC0FFEE
+HEAD_START_NS = 5_000_000
+
+
+def carry_out(lane: Lane, until_bytes: int | None = None, limit_s: float = 20.0) -> tuple[Source, Sink, Any, Any]:
+    """One lane to one sink, until everything (or so much) has come."""
+    sink = Sink(THERE, 0, COOKIE, expect(lane.flows, HERE, tcp=lane.tcp))
+    source = Source(HERE, COOKIE, [lane], [(THERE, sink.port)])
+    source.start(time.monotonic_ns() + HEAD_START_NS)
+    wanted = int(lane.flows["bytes"].sum()) if until_bytes is None else until_bytes
+    deadline = time.monotonic() + limit_s
+    while sink.bytes < wanted and time.monotonic() < deadline:
+        time.sleep(0.002)
+    return source, sink, source.stop(), sink.stop()
+
+
+def test_single_datagrams__leave_in_the_order_of_their_plan_and_each_is_timed_at_both_ends() -> None:
+    gaps = np.random.default_rng(3).exponential(1 / 2000, 600)
+    flows = flow_array(np.cumsum(gaps), datagram_bytes(1514))
+    source, sink, sent, counted = carry_out(Lane(flows, datagram_bytes=datagram_bytes(1514)))
+    assert sent["datagrams"] == sent["sends"] == counted["packets"] == 600
+    assert (sink.arrivals["bytes"] == 1472).all()
+    started, arrived = source.sent[0]["started_ns"], sink.arrivals["last_ns"]
+    assert (np.diff(started) > 0).all()
+    assert (arrived >= started).all()
+
+
+def test_sends__are_never_before_their_time() -> None:
+    flows = flow_array(np.linspace(0, 0.2, 200), 100)
+    sink = Sink(THERE, 0, COOKIE, expect(flows, HERE))
+    source = Source(HERE, COOKIE, [Lane(flows)], [(THERE, sink.port)])
+    origin_ns = time.monotonic_ns() + HEAD_START_NS
+    source.start(origin_ns)
+    while sink.bytes < 20_000 and time.monotonic_ns() < origin_ns + 20_000_000_000:
+        time.sleep(0.002)
+    statistics = source.stop()
+    sink.stop()
+    late_ns = source.sent[0]["started_ns"] - origin_ns - flows["start_ns"]
+    assert (late_ns >= 0).all()
+    assert statistics["late_most_ns"] == late_ns.max()
+    assert statistics["late_flows"] == (late_ns > 5_000_000).sum()
+    typical = np.quantile(late_ns, 0.99, method="inverted_cdf")
+    assert typical <= statistics["late_ns"] <= 1.125 * max(typical, 8) + 1
+
+
+def test_a_lane__keeps_its_rate_and_sends_one_flow_after_the_other() -> None:
+    rate_bps, size = 100e6, 400 * DATAGRAM_BYTES
+    flows = flow_array([0.0, 0.001], size)
+    source, sink, sent, _ = carry_out(Lane(flows, rate_bps=rate_bps))
+    first_s = 400 * (DATAGRAM_BYTES + FRAME_OVERHEAD) * 8 / rate_bps
+    started = source.sent[0]["started_ns"]
+    assert (started[1] - started[0]) / 1e9 > first_s - sent["late_most_ns"] / 1e9, "the second waits for the first"
+    assert (sink.arrivals["last_ns"][0] - started[0]) / 1e9 > first_s * 0.98 - sent["late_most_ns"] / 1e9
+    assert sent["sends"] == 2 * 400 / 4, "half a millisecond of the line holds 4 frames: they leave at once"
+    assert sink.arrivals["packets"].tolist() == [400, 400]
+
+
+def test_lanes__go_on_side_by_side() -> None:
+    slow = flow_array([0.0], 100 * DATAGRAM_BYTES)
+    quick = flow_array([0.01, 0.02], DATAGRAM_BYTES, number=[1, 2])
+    expected = np.concatenate([expect(slow, HERE), expect(quick, HERE)])
+    sink = Sink(THERE, 0, COOKIE, expected)
+    source = Source(HERE, COOKIE, [Lane(slow, rate_bps=10e6), Lane(quick)], [(THERE, sink.port)])
+    source.start(time.monotonic_ns() + HEAD_START_NS)
+    deadline = time.monotonic() + 20
+    while sink.bytes < 102 * DATAGRAM_BYTES and time.monotonic() < deadline:
+        time.sleep(0.002)
+    source.stop()
+    sink.stop()
+    assert (sink.arrivals["bytes"] == expected["bytes"]).all()
+    assert (sink.arrivals["last_ns"][1:] < sink.arrivals["last_ns"][0]).all()
+
+
+def test_tcp_flows__each_come_whole_over_connections_of_their_own() -> None:
+    sizes = np.random.default_rng(5).integers(HEADER_BYTES, 400_000, 60)
+    flows = flow_array(np.linspace(0, 0.1, 60), sizes)
+    source, sink, sent, counted = carry_out(Lane(flows, tcp=True))
+    assert counted["connections"] == sent["started_flows"] == 60
+    assert (sink.arrivals["bytes"] == sizes).all()
+    assert (sink.arrivals["last_ns"] > source.sent[0]["started_ns"]).all()
+    assert sent["failed_flows"] == counted["strangers"] == 0
+    assert sent["sent_bytes"] == sent["offered_bytes"] == sent["due_bytes"] == sizes.sum()
+
+
+@pytest.mark.parametrize("tcp", [False, True])
+def test_a_source_stopped_early__counts_as_due_only_what_was(tcp: bool) -> None:
+    flows = flow_array([0.0, 3600.0], DATAGRAM_BYTES)
+    before_s = time.monotonic()
+    source, sink, sent, _ = carry_out(Lane(flows, tcp=tcp), until_bytes=DATAGRAM_BYTES)
+    assert time.monotonic() - before_s < 10, "a source that waits for its next flow stops at once"
+    assert sent["due_bytes"] == sent["offered_bytes"] == DATAGRAM_BYTES
+    assert sent["due_flows"] == sent["started_flows"] == 1
+    assert sink.arrivals["bytes"].tolist() == [DATAGRAM_BYTES, 0]
+    assert source.sent[0]["started_ns"][1] == 0
+
+
+def test_a_held_up_source__tells_what_it_should_have_sent() -> None:
+    """Stopped before it could begin, long after its plan began: all that was due is planned, nothing offered."""
+    flows = flow_array(np.arange(1000) / 1e6, DATAGRAM_BYTES)
+    source = Source(HERE, COOKIE, [Lane(flows, rate_bps=1e6)], [(THERE, 9)])
+    source.start(time.monotonic_ns() - 10**9)
+    statistics = source.stop()
+    per_second = 1e6 / 8 / (DATAGRAM_BYTES + FRAME_OVERHEAD)
+    assert statistics["due_flows"] >= int(per_second)
+    assert statistics["due_bytes"] >= int(per_second) * DATAGRAM_BYTES
+    assert statistics["offered_bytes"] <= statistics["due_bytes"]
+
+
+def test_a_refused_connection__is_a_failed_flow() -> None:
+    with socket.socket() as taken:
+        taken.bind((THERE, 0))  # nobody listens
+        source = Source(HERE, COOKIE, [Lane(flow_array([0.0], 100), tcp=True)], [(THERE, taken.getsockname()[1])])
+        source.start(time.monotonic_ns())
+        time.sleep(0.1)
+        assert source.stop()["failed_flows"] == 1
+
+
+def test_a_sink__takes_a_flow_only_from_its_own_source() -> None:
+    flows = flow_array([0.0], 1000)
+    for tcp in (False, True):
+        sink = Sink(THERE, 0, COOKIE, expect(flows, address(4), tcp=tcp))
+        source = Source(HERE, COOKIE, [Lane(flows, tcp=tcp)], [(THERE, sink.port)])
+        source.start(time.monotonic_ns())
+        time.sleep(0.1)
+        source.stop()
+        assert sink.stop()["strangers"] == 1
+        assert sink.arrivals["bytes"].tolist() == [0]
+
+
+def test_frames__are_as_large_as_was_asked() -> None:
+    assert datagram_bytes(1514) == 1472 == DATAGRAM_MOST
+    with pytest.raises(ValueError, match="1515 B"):
+        datagram_bytes(1515)
+    with pytest.raises(ValueError, match="57 B"):
+        datagram_bytes(57)
+
+
+def test_whole__leaves_room_for_a_header_in_the_last_datagram() -> None:
+    sizes = np.arange(1, 5000)
+    raised = whole(sizes)
+    last = raised % DATAGRAM_BYTES
+    assert ((last == 0) | (last >= HEADER_BYTES)).all()
+    assert (raised >= np.maximum(sizes, HEADER_BYTES)).all()
+    assert (raised - sizes < HEADER_BYTES).all()
+
+
+@pytest.mark.parametrize("wrong", [{"bytes": 15}, {"sink": 1}, {"bytes": DATAGRAM_BYTES + 3}, {"start_ns": -1}])
+def test_a_plan_that_cannot_be_carried_out__is_refused(wrong: dict[str, int]) -> None:
+    flows = flow_array([0.0], 1000)
+    for field, value in wrong.items():
+        flows[field] = value
+    with pytest.raises(ValueError, match="not a plan"):
+        Source(HERE, COOKIE, [Lane(flows)], [(THERE, 9)])
+
+
+def test_a_port_in_use__is_an_error_that_names_it() -> None:
+    first = Sink(THERE, 0, COOKIE, np.zeros(0, EXPECTED))
+    with pytest.raises(OSError, match=str(first.port)):
+        Sink(THERE, first.port, COOKIE, np.zeros(0, EXPECTED))
+    first.stop()
