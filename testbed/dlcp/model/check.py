@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dlcp.errors import Problem
+from dlcp.model.check_faults import check_faults
 from dlcp.model.check_topology import check_topology
 from dlcp.model.document import Document, Loc
 from dlcp.model.explain import did_you_mean
@@ -37,6 +38,7 @@ def check_parts(document: Document, parts: Parts) -> Found:
     graph = check_topology(notes, parts.topology) if parts.topology is not None else None
     if graph is not None:
         _check_scaling(notes, parts, graph)
+    check_faults(notes, parts.faults, graph, parts.time_limit_s)
     _check_buffer(notes, parts)
     hosts = graph.hosts if graph is not None else None
     for name, job in parts.jobs.items():

@@ -28,6 +28,11 @@ class LinkDown(_Fault):
     link: tuple[str, str]
     reroute_after_s: Duration | None = Field(default=None, alias="reroute_after")
 
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The two nodes of the link that it happens to."""
+        return self.link
+
 
 class GrayFailure(_Fault):
     """A random share of the packets that cross a link in one direction is lost; nobody is told."""
@@ -37,6 +42,11 @@ class GrayFailure(_Fault):
     sink: str = Field(alias="to")
     loss: Fraction = Field(gt=0)
 
+    @property
+    def ends(self) -> tuple[str, str]:
+        """Sender and receiver."""
+        return self.source, self.sink
+
 
 class RateDrop(_Fault):
     """A link runs at a lower rate in both directions, as after a bad negotiation. link: its two nodes."""
@@ -44,6 +54,11 @@ class RateDrop(_Fault):
     kind: Literal["rate-drop"]
     link: tuple[str, str]
     rate_bps: Rate = Field(alias="rate")
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The two nodes of the link that it happens to."""
+        return self.link
 
 
 class QueueFrozen(_Fault):
@@ -53,5 +68,11 @@ class QueueFrozen(_Fault):
     port: tuple[str, str]
     queue: int = Field(ge=0, le=7)
 
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The switch whose port it is, and the neighbour that it leads to."""
+        return self.port
 
-Fault = Annotated[LinkDown | GrayFailure | RateDrop | QueueFrozen, Field(discriminator="kind")]
+
+FaultKind = LinkDown | GrayFailure | RateDrop | QueueFrozen
+Fault = Annotated[FaultKind, Field(discriminator="kind")]

@@ -8,9 +8,12 @@ from typing import Annotated, Any
 from dlcp.model.document import Document
 from dlcp.model.experiment import Expectation, Experiment, Scaling, SchemeChoice
 from dlcp.model.explain import validate
+from dlcp.model.faults import Fault, FaultKind
 from dlcp.model.topology import Topology, TopologyKind
-from dlcp.model.units import Size
+from dlcp.model.units import Duration, Size
 from dlcp.model.workload import Background, Incast, Job, Workload
+
+_TIME_LIMIT_S: float = Experiment.model_fields["time_limit_s"].default
 
 
 @dataclass(frozen=True)
@@ -23,11 +26,13 @@ class Parts:
 
     topology: TopologyKind | None = None
     port_buffer_bytes: int | None = None
+    time_limit_s: float | None = None
     scaling: Scaling | None = None
     repeats: int | None = None
     name: str | None = None
     job_names: tuple[str, ...] = ()
     jobs: dict[str, Job] = field(default_factory=dict)
+    faults: dict[int, FaultKind] = field(default_factory=dict)
     background: dict[int, Incast] = field(default_factory=dict)
     schemes: dict[int, SchemeChoice] = field(default_factory=dict)
     expect: dict[int, Expectation] = field(default_factory=dict)
@@ -50,11 +55,13 @@ def collect(document: Document) -> Parts:
     return Parts(
         topology=one(Topology, "topology"),
         port_buffer_bytes=one(Size, "port_buffer"),
+        time_limit_s=one(Duration, "time_limit") if document.get(("time_limit",)) is not None else _TIME_LIMIT_S,
         scaling=one(Scaling, "scaling"),
         repeats=one(Annotated[int, Experiment.model_fields["repeats"]], "repeats"),
         name=one(Annotated[str, Experiment.model_fields["name"]], "name"),
         job_names=tuple(str(name) for name in raw_jobs) if isinstance(raw_jobs, dict) else (),
         jobs=entries(Job, "jobs"),
+        faults=entries(Fault, "faults"),
         background=entries(Background, "background"),
         schemes=entries(SchemeChoice, "schemes"),
         expect=entries(Expectation, "expect"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -87,6 +88,12 @@ class Graph(Frozen):
     def host_link(self, host: str) -> Link:
         """The link that a host hangs on."""
         return self.link(host, self.neighbours[host][0])
+
+    def without(self, cut: Iterable[tuple[str, str]]) -> Graph:
+        """The graph that is left when some links, each named by its ends in whichever order, are taken away."""
+        gone = {frozenset(ends) for ends in cut}
+        left = tuple(link for link in self.links if frozenset((link.a, link.b)) not in gone)
+        return Graph(hosts=self.hosts, switches=self.switches, links=left)
 
     @cached_property
     def slowest_host_bps(self) -> float:

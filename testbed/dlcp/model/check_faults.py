@@ -1,0 +1,86 @@
+"""What must hold of an experiment's faults: they happen to what there is, in time, and one at a time to each link."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from dlcp.model.document import Loc
+from dlcp.model.explain import did_you_mean
+from dlcp.model.faults import Fault, GrayFailure, LinkDown, QueueFrozen, RateDrop
+from dlcp.model.notes import Notes
+from dlcp.model.topology import Graph
+from dlcp.model.units import show_duration, show_rate
+
+
+def check_faults(notes: Notes, faults: Mapping[int, Fault], graph: Graph | None, limit_s: float | None) -> None:
+    """faults: by their position in the file. limit_s: the experiment's time limit. What could not be read is None."""
+    for i, fault in faults.items():
+        if limit_s is not None:
+            _check_times(notes, i, fault, limit_s)
+        if graph is not None and _is_there(notes, i, fault, graph):
+            _check_effect(notes, i, fault, graph)
+    _check_overlaps(notes, faults)
+
+
+def _check_times(notes: Notes, i: int, fault: Fault, limit_s: float) -> None:
+    if fault.at_s >= limit_s:
+        what = f"it would begin at {show_duration(fault.at_s)}; a run ends after {show_duration(limit_s)} at the latest"
+        notes.wrong(("faults", i, "at"), what, "earlier, or a longer time_limit")
+    elif fault.for_s is not None and fault.at_s + fault.for_s > limit_s:
+        end = show_duration(fault.at_s + fault.for_s)
+        what = f"it would end at {end}; a run ends after {show_duration(limit_s)} at the latest"
+        notes.wrong(("faults", i, "for"), what, "shorter; or leave `for` out: it then lasts as long as the run")
+
+
+def _is_there(notes: Notes, i: int, fault: Fault, graph: Graph) -> bool:
+    """Whether the link of a fault exists, and its port is a switch's."""
+    keys: tuple[Loc, Loc]
+    if isinstance(fault, GrayFailure):
+        keys = ("faults", i, "from"), ("faults", i, "to")
+    else:
+        key = "port" if isinstance(fault, QueueFrozen) else "link"
+        keys = ("faults", i, key, 0), ("faults", i, key, 1)
+    nodes = fault.ends
+    for loc, node in zip(keys, nodes, strict=True):
+        if node not in graph.neighbours:
+            known = (*graph.switches, *graph.hosts)
+            notes.wrong(loc, f"the topology has no node {node!r}", did_you_mean(node, known))
+            return False
+    if nodes[1] not in graph.neighbours[nodes[0]]:
+        others = ", ".join(graph.neighbours[nodes[0]])
+        notes.wrong(keys[1], f"no link joins {nodes[0]} and {nodes[1]}", f"{nodes[0]} is linked to {others}")
+        return False
+    if isinstance(fault, QueueFrozen) and nodes[0] not in graph.switches:
+        what = f"{nodes[0]} is a host: the queues that freeze are a switch's"
+        notes.wrong(keys[0], what, f"write the switch first: [{nodes[1]}, {nodes[0]}]")
+        return False
+    return True
+
+
+def _check_effect(notes: Notes, i: int, fault: Fault, graph: Graph) -> None:
+    if isinstance(fault, RateDrop):
+        healthy_bps = graph.link_rate_bps(*fault.link)
+        if fault.rate_bps >= healthy_bps:
+            what = f"{show_rate(fault.rate_bps)} is no drop: the link runs at {show_rate(healthy_bps)}"
+            notes.wrong(("faults", i, "rate"), what, "a lower rate")
+    if isinstance(fault, LinkDown) and fault.reroute_after_s is not None:
+        if fault.link[1] not in graph.without([fault.link]).distances_to(fault.link[0]):
+            what = f"no other way joins {fault.link[0]} and {fault.link[1]}: rerouting helps nobody"
+            notes.warn(("faults", i, "reroute_after"), what, "cut a link that has a detour, or leave it out")
+
+
+def _check_overlaps(notes: Notes, faults: Mapping[int, Fault]) -> None:
+    """Two faults of one link at a time would leave open what the link is, and how it mends."""
+    first: dict[frozenset[str], tuple[int, Fault]] = {}
+    for i, fault in sorted(faults.items(), key=lambda item: item[1].at_s):
+        link = frozenset(fault.ends)
+        j, before = first.get(link, (i, fault))
+        end_s = math.inf if before.for_s is None else before.at_s + before.for_s
+        if i != j and fault.at_s < end_s:
+            line = notes.document.where(("faults", j)).rsplit(":", 2)[1]
+            until = "to the end of the run" if before.for_s is None else f"to {show_duration(end_s)}"
+            what = f"{' – '.join(fault.ends)} has a fault already, in line {line}, which lasts {until}"
+            notes.wrong(("faults", i, "at"), what, "one fault at a time on one link")
+        else:
+            first[link] = (i, fault)
