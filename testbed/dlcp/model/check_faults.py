@@ -65,8 +65,9 @@ def _check_effect(notes: Notes, i: int, fault: Fault, graph: Graph) -> None:
             what = f"{show_rate(fault.rate_bps)} is no drop: the link runs at {show_rate(healthy_bps)}"
             notes.wrong(("faults", i, "rate"), what, "a lower rate")
     if isinstance(fault, LinkDown) and fault.reroute_after_s is not None:
-        if fault.link[1] not in graph.without([fault.link]).distances_to(fault.link[0]):
-            what = f"no other way joins {fault.link[0]} and {fault.link[1]}: rerouting helps nobody"
+        a, b = fault.link
+        if b not in graph.without([fault.link]).distances_to(a):
+            what = f"no other way joins {a} and {b}: rerouting helps nobody"
             notes.warn(("faults", i, "reroute_after"), what, "cut a link that has a detour, or leave it out")
 
 
