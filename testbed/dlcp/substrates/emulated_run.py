@@ -30,6 +30,7 @@ from dlcp.schemes import scheme_class
 from dlcp.schemes.base import Scheme
 from dlcp.substrates import audit, fidelity, provenance
 from dlcp.substrates.fabric import Fabric
+from dlcp.substrates.faults import FaultPlayer, mean_rate_bps, timeline
 from dlcp.substrates.ideal import Transfer, ideal_communication_s, ideal_iteration_s
 from dlcp.transport.codepoint import tos_of_queue
 
@@ -83,6 +84,8 @@ class _Conductor:
         self._intent = experiment_intent(experiment, self._scheme.intent(experiment.port_buffer_bytes))
         self._spec = plan_job(run.job_name, run.job, run.workload, experiment.scaling, run.seed)
         self._link_rate_bps = self._graph.slowest_host_bps
+        self._timeline = timeline(experiment.faults, self._graph, experiment.time_limit_s)
+        self._player: FaultPlayer | None = None
 
     def conduct(self) -> RunResult:
         """The result; a run whose agents failed is `failed`, one whose monitors object is `suspect`."""
@@ -96,6 +99,10 @@ class _Conductor:
                 self._run_on(fabric, result)
         except AgentError as error:
             result.status, result.reason = "failed", str(error)
+            if self._player is not None:
+                result.statistics = {"faults": [done.data() for done in self._player.done]}
+                if lasting := self._player.lasting:
+                    result.reason += f"; at that time there was {', '.join(lasting)}"
         return result
 
     def _run_on(self, fabric: Fabric, result: RunResult) -> None:
@@ -109,7 +116,7 @@ class _Conductor:
             session.open()
             background = self._background(background_agents, addresses)
             fabric.reset_counters()
-            observed = self._train(session, background)
+            observed = self._train(fabric, session, background)
             unaccounted = fabric.conservation(DRAIN_S)
             ports = fabric.counters()
             strays = fabric.strays()
@@ -117,6 +124,8 @@ class _Conductor:
             job = session.collect()
             training = session.evaluate() if self._spec.kind == "training" else None
             session.close()
+        if self._timeline:
+            _require_mended(fabric, result.effective)
         self._write(job, training, ports, observed)
         self._judge(result, job, ports, observed, len(unaccounted) + _stray_packets(strays))
         result.warnings += unaccounted
@@ -156,14 +165,18 @@ class _Conductor:
         session.prepare()
         return session
 
-    def _train(self, session: JobSession, background: BackgroundSession | None) -> _Observed:
+    def _train(self, fabric: Fabric, session: JobSession, background: BackgroundSession | None) -> _Observed:
         iterations = self._spec.iterations
         with fidelity.MachineMonitor() as monitor:
             start_s = session.start()
             if background is not None:
                 background.start(start_s)
-            end_s = session.wait(lambda done: self._progress(done / iterations, f"iteration {done} of {iterations}"))
-            totals = background.stop() if background is not None else {}
+            self._player = FaultPlayer(fabric, self._timeline, start_s)
+            with self._player:
+                end_s = session.wait(
+                    lambda done: self._progress(done / iterations, f"iteration {done} of {iterations}")
+                )
+                totals = background.stop() if background is not None else {}
         return _Observed(start_s, end_s, monitor, totals)
 
     def _write(
@@ -204,12 +217,16 @@ class _Conductor:
         if planned := observed.background.get("planned_bytes"):
             values["background_offered"] = observed.background["sent_bytes"] / planned
             values["background_late"] = observed.background["late_bursts"] / max(1, observed.background["bursts"])
+        if self._player is not None and self._timeline:
+            values["fault_late_s"] = self._player.late_s
+            result.warnings += self._player.never()
         result.fidelity = fidelity.judge(values)
         if broken := audit.broken_promises(job.iterations, job.messages):
             result.status, result.reason = "failed", broken
         elif reasons := fidelity.reasons(result.fidelity):
             result.status, result.reason = "suspect", reasons
-        result.statistics = job.statistics | {"background": observed.background}
+        faults = [done.data() for done in self._player.done] if self._player is not None else []
+        result.statistics = job.statistics | {"background": observed.background, "faults": faults}
 
     def _utilisation(self, ports: list[dict[str, Any]], duration_s: float) -> float:
         """The busiest port's bytes against what its shaper lets through while the job ran, buffer emptied after."""
@@ -219,9 +236,13 @@ class _Conductor:
             sent[key] = sent.get(key, 0) + row["enqueued_bytes"]
         buffer_bytes = self._intent.port_buffer_bytes
         return max(
-            max(0, size_bytes - buffer_bytes) * 8 / duration_s / self._graph.link_rate_bps(*port.split("-", 1))
+            max(0, size_bytes - buffer_bytes) * 8 / duration_s / self._mean_rate_bps(port, duration_s)
             for (_, port), size_bytes in sent.items()
         )
+
+    def _mean_rate_bps(self, port: str, duration_s: float) -> float:
+        switch, neighbour = port.split("-", 1)
+        return mean_rate_bps(self._run.experiment.faults, self._graph, switch, neighbour, duration_s)
 
     def _ideal(self, job: JobResult) -> dict[str, float]:
         """No transport can be faster: see dlcp.substrates.ideal. A real job's compute is what it took (median)."""
@@ -288,6 +309,13 @@ def _transfers(spec: JobSpec, settings: TransportSettings) -> list[Transfer]:
         for server, size in zip(spec.servers, sizes, strict=True)
     ]
     return pushes + [Transfer(push.destination, push.source, push.size_bytes) for push in pushes]
+
+
+def _require_mended(fabric: Fabric, before: dict[str, Any]) -> None:
+    """After the last fault the fabric must be what it was before the first."""
+    fabric.verify()
+    if (after := fabric.effective()) != before:
+        raise Problem("faults", f"left the fabric changed: it was {before}, it is {after}", "this is a defect")
 
 
 def _overflow(statistics: dict[str, Any]) -> int:

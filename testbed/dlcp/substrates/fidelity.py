@@ -36,6 +36,8 @@ BOUNDS: dict[str, Bound] = {
     "rx_overflow": Bound(0, "packets", "packets that a full socket buffer dropped"),
     # A wake-up later than a few frame times (121 µs at 100 Mbit/s) shows as queueing that the fabric did not cause.
     "sched_late_s": Bound(0.005, "s", "99th percentile of how late agents woke"),
+    # What retransmission timers and round trips are measured in here; a timeline is written in tens of milliseconds.
+    "fault_late_s": Bound(0.005, "s", "how late the latest fault or mending took effect"),
     "link_utilisation": Bound(1.01, "share", "busiest switch port's bytes against its shaper's rate"),
     "unaccounted_packets": Bound(0, "packets", "packets in minus packets out minus drops, over all ports"),
     "background_offered": Bound(0.98, "share", "background bytes sent against planned", at_least=True),
