@@ -44,14 +44,36 @@ app = App(
 
 Results = Annotated[Path, Parameter(name="--results", help="Folder that results are in.")]
 On = Annotated[str, Parameter(name="--on", help="Substrate to run on: emulate.")]
+ScaleDown = Annotated[
+    bool,
+    Parameter(
+        name="--scale-down",
+        negative="",
+        help="Where this machine cannot carry the load: slower links, and byte_scale as much larger.",
+    ),
+]
 
 
 @app.command
-def doctor(*, results: Results = RESULTS, json: Json = False) -> int:
+def doctor(
+    *,
+    results: Results = RESULTS,
+    calibrate: Annotated[
+        bool, Parameter(negative="", help="Measure first what a packet costs on this machine, and keep it.")
+    ] = False,
+    even_if_busy: Annotated[
+        bool, Parameter(negative="", help="Keep it even if others' work has spoiled it, marked so.")
+    ] = False,
+    json: Json = False,
+) -> int:
     """Say what this machine can do, and the one command that mends each gap."""
     from dlcp import screen
     from dlcp.runner.doctor import examine, gaps
 
+    if calibrate:
+        code = _calibrate(even_if_busy=even_if_busy, json=json)
+        if code or json:
+            return code
     groups = examine(results)
     if json:
         screen.print_json([vars(group) | {"checks": [vars(check) for check in group.checks]} for group in groups])
@@ -114,14 +136,21 @@ def check(experiment: str, *, json: Json = False) -> int:
 
 
 @app.command
-def plan(experiment: str, *, on: On = "emulate", results: Results = RESULTS, json: Json = False) -> int:
+def plan(
+    experiment: str,
+    *,
+    on: On = "emulate",
+    results: Results = RESULTS,
+    scale_down: ScaleDown = False,
+    json: Json = False,
+) -> int:
     """Show the runs of an experiment, the time they take, and what the fabric stands for. Starts nothing."""
     from dlcp import screen
     from dlcp.model.load import find_experiment
     from dlcp.runner.check import ready
     from dlcp.runner.outline import outline
 
-    found = outline(ready(find_experiment(experiment)), on, results)
+    found = outline(ready(find_experiment(experiment)), on, results, scale_down=scale_down)
     if json:
         screen.print_json(found.data())
     else:
@@ -137,6 +166,7 @@ def run(
     on: On = "emulate",
     results: Results = RESULTS,
     retry_suspect: Annotated[bool, Parameter(negative="", help="Make suspect runs again, as failed ones are.")] = False,
+    scale_down: ScaleDown = False,
 ) -> int:
     """Run what is missing of an experiment, then show the comparison. Again = resume."""
     from dlcp import screen
@@ -147,7 +177,8 @@ def run(
     from dlcp.runner.outline import outline
     from dlcp.runner.preflight import preflight
 
-    found = outline(ready(find_experiment(experiment)), on, results, retry_suspect=retry_suspect)
+    experiment_ready = ready(find_experiment(experiment))
+    found = outline(experiment_ready, on, results, retry_suspect=retry_suspect, scale_down=scale_down)
     preflight(found, results)
     screen.print_problems(found.plan.ready.warnings, warning=True)
     screen.print_summary(found)
@@ -285,6 +316,22 @@ def _explain(problems: list[Problem]) -> int:
 
     screen.print_problems(problems)
     return max(problem.exit_code for problem in problems)
+
+
+def _calibrate(*, even_if_busy: bool, json: bool) -> int:
+    """Measure, show, keep. SUSPECT when it was spoiled and so not kept."""
+    from dlcp import screen
+    from dlcp.progress import measuring_on
+    from dlcp.runner import calibration
+
+    with measuring_on(screen.console(error=True)) as say:
+        found = calibration.measure(say)
+    kept = calibration.store(found) if even_if_busy or not found.spoiled else None
+    if json:
+        screen.print_json({"calibration": found.model_dump(), "spoiled": found.spoiled, "file": kept})
+    else:
+        screen.print_calibration(found, kept)
+    return ExitCode.FINE if kept else ExitCode.SUSPECT
 
 
 def _report(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -96,6 +98,20 @@ class BarProgress:
 def progress_on(console: Console) -> PlainProgress | BarProgress:
     """A bar where it can be drawn over, lines where it cannot."""
     return BarProgress(console) if console.is_terminal else PlainProgress(console)
+
+
+@contextmanager
+def measuring_on(console: Console) -> Iterator[OnProgress]:
+    """A bar on a terminal, else a line for each new step, for one measurement that is told share and text."""
+    if not console.is_terminal:
+        yield lambda share, text: console.print(f"{share:4.0%} {text}", markup=False, soft_wrap=True)
+        return
+    with Progress(
+        BarColumn(bar_width=20), TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn(),
+        TextColumn("{task.description}"), console=console, transient=True,
+    ) as bar:  # fmt: skip
+        task = bar.add_task("", total=1.0)
+        yield lambda share, text: bar.update(task, completed=share, description=escape(text))
 
 
 def _again(count: int) -> str:

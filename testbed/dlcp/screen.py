@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -14,6 +15,8 @@ from rich.table import Table
 
 from dlcp.errors import Problem
 from dlcp.model.units import show_rate, show_size
+from dlcp.runner.calibration import Calibration, Costs
+from dlcp.runner.calibration import command as calibration_command
 from dlcp.runner.clean import Cleaning
 from dlcp.runner.doctor import Group, gaps
 from dlcp.runner.estimate import Estimate
@@ -94,6 +97,22 @@ def print_doctor(groups: Sequence[Group]) -> None:
     out.print("nothing is missing" if not count else f"{count} missing")
 
 
+def print_calibration(found: Calibration, kept: Path | None) -> None:
+    """What was measured, and whether it counts from here on."""
+    out = console()
+    out.print(
+        f"a packet takes {found.ends_us:.2f} µs of CPU at its two hosts and {found.hop_us:.2f} µs at each switch "
+        f"(over a bare veth pair {found.bare_us:.2f} µs); a wake-up comes up to {found.late_us:.0f} µs late (p99)",
+        soft_wrap=True,
+    )
+    if found.spoiled:
+        out.print(f"[yellow]spoiled[/]: {escape(found.spoiled)}", soft_wrap=True)
+    if kept:
+        out.print(f"kept in {kept}", soft_wrap=True)
+    else:
+        out.print("not kept: repeat it when the machine is quiet, or add --even-if-busy", soft_wrap=True)
+
+
 def _mark(*, ok: bool, tried: bool, needed: bool) -> str:
     """A word of the same width whatever it says."""
     if ok:
@@ -111,10 +130,12 @@ def print_plan(outline: Outline) -> None:
     for line in outline.regime_words:
         out.print(escape(line))
     for load in outline.loads:
-        out.print(
-            f"load of {load.job}: at most {load.packets_per_s / 1e3:.3g} thousand packets/s = {load.cpu:.2g} cores of "
-            f"{load.usable:g} that packets may take; links of up to {show_rate(load.carried_rate_bps)} would fit"
-        )
+        mean = "" if load.mean_cpu is None else f" ({load.mean_cpu:.2g} in the mean, with its compute)"
+        asked = f"at most {load.packets_per_s / 1e3:.3g} thousand data packets/s = {load.cpu:.2g} cores{mean}"
+        fits = f"links of up to {show_rate(load.carried_rate_bps)} would fit"
+        out.print(f"load of {load.job}: {asked} of {load.usable:.2g} that a run may take; {fits}", soft_wrap=True)
+    if outline.loads:
+        _print_costs(outline.costs)
     out.print()
     todo = {cell.run.id for cell in outline.todo}
     rows = [
@@ -125,6 +146,15 @@ def print_plan(outline: Outline) -> None:
         for number, cell in enumerate(plan.cells, 1)
     ]  # fmt: skip
     print_rows(rows)
+
+
+def _print_costs(cost: Costs) -> None:
+    """What the loads rest on, and how to make it firmer."""
+    out = console()
+    text = f"a packet takes {cost.ends_s * 1e6:.3g} µs of CPU at its hosts and {cost.hop_s * 1e6:.3g} µs a switch"
+    out.print(f"{text}: {escape(cost.source)}", soft_wrap=True)
+    if not cost.measured:
+        out.print(f"    measure it once, in about 20 s: [bold]{escape(calibration_command())}[/]", soft_wrap=True)
 
 
 def print_summary(outline: Outline) -> None:
@@ -142,6 +172,8 @@ def print_summary(outline: Outline) -> None:
         out.print(f"{done}: {duration_words(outline.estimate)}")
     else:
         out.print("all done")
+    if outline.scaled:
+        out.print(f"[yellow]{escape(outline.scaled)}[/]", soft_wrap=True)
     for unsupported in plan.unsupported:
         out.print(f"[yellow]unsupported[/]: {escape(unsupported.label)} {unsupported.why}")
 

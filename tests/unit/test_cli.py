@@ -13,6 +13,7 @@ import pytest
 from yaml import safe_dump
 
 from dlcp.paths import EXPERIMENTS, REPOSITORY
+from dlcp.runner.calibration import Calibration, fingerprint
 from experiments import document
 
 
@@ -96,6 +97,72 @@ def test_a_load_too_heavy_ends_with_3_and_starts_nothing(tmp_path: Path) -> None
         assert done.returncode == 3
         assert "or less fit" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
+
+
+def test_with_leave_a_load_too_heavy_is_scaled_down_and_says_so(tmp_path: Path) -> None:
+    topology = {"kind": "star", "hosts": 4, "rate": "1 Gbit/s"}
+    name = write(tmp_path, topology=topology, scaling={"lab_rate": "100 Gbit/s", "byte_scale": 100})
+    assert dlcp("plan", name, cwd=tmp_path).returncode == 3
+    text = dlcp("plan", name, "--scale-down", cwd=tmp_path)
+    data = json.loads(dlcp("plan", name, "--scale-down", "--json", cwd=tmp_path).stdout)
+    assert text.returncode == 0
+    assert data["scaled"] in text.stdout
+    assert data["scaled_down"] > 1
+    assert data["regime"]["one"]["lab_rate_bps"] == pytest.approx(100e9)
+    assert data["packet_cost"]["measured"] is False
+    assert "doctor --calibrate" in text.stdout
+
+
+def calibrated(folder: Path, ends_us: float) -> dict[str, str]:
+    """An environment in which this machine is calibrated to a cost of a packet."""
+    figures = {
+        "format": 1, "measured": "2024-06-07T08:00:00+00:00", "fingerprint": fingerprint(), "bare_us": 2.0,
+        "ends_us": ends_us, "hop_us": 1.0, "late_us": 80.0, "other_busy": 0.01, "spread": 0.05,
+    }  # fmt: skip
+    text = Calibration.model_validate(figures).model_dump_json()
+    (folder / "state").mkdir(exist_ok=True)
+    (folder / "state" / "calibration.json").write_text(text)
+    return os.environ | {"DLCP_STATE": str(folder / "state")}
+
+
+def test_a_plan_rests_on_the_calibration(tmp_path: Path) -> None:
+    name = write(tmp_path)
+    for ends_us, code in ((4.0, 0), (400.0, 3)):
+        command = [sys.executable, "-m", "dlcp.cli", "plan", name]
+        environment = calibrated(tmp_path, ends_us)
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == code
+        assert "measured here on 2024-06-07" in done.stdout + done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="lays root's rights down, so it needs them; run as root")
+def test_without_root_a_plan_rests_on_what_root_has_measured(tmp_path: Path) -> None:
+    name = write(tmp_path)
+    environment = calibrated(tmp_path, 4.0)
+    code = (
+        "import os, sys, dlcp.runner.outline, dlcp.screen\nfrom dlcp.cli import _dispatch\n"
+        "os.setgid(65534); os.setuid(65534); sys.exit(_dispatch(['plan', sys.argv[1], '--results', '/proc/none']))"
+    )
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    command = [sys.executable, "-c", code, str(tmp_path / name)]
+    done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "measured here on 2024-06-07" in done.stdout
+
+
+def test_doctor_shows_the_calibration_and_what_is_wrong_with_it(tmp_path: Path) -> None:
+    environment = calibrated(tmp_path, 4.0)
+    command = [sys.executable, "-m", "dlcp.cli", "doctor"]
+
+    def packet_cost() -> str:
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        return next(line for line in done.stdout.splitlines() if "packet cost" in line)
+
+    assert "ok" in packet_cost()
+    assert "4.00 µs at the hosts" in packet_cost()
+    (tmp_path / "state" / "calibration.json").write_text("{")
+    assert "is damaged" in packet_cost()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="lays root's rights down, so it needs them; run as root")

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dlcp.errors import ExitCode, MachineCannot, Problem
+from dlcp.errors import Problem
 from dlcp.model.result import RunResult
-from dlcp.runner.admission import admit, load_of
 from dlcp.runner.check import ready
 from dlcp.runner.estimate import estimate, expected_s
 from dlcp.runner.execute import missing
@@ -102,36 +101,6 @@ def test_an_unknown_substrate_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Problem, match="no substrate is called 'emulat'") as caught:
         plan(small(tmp_path), "emulat")
     assert "did you mean `emulate`" in caught.value.hint
-
-
-def test_a_load_that_fits_is_admitted(tmp_path: Path) -> None:
-    loads = admit(small(tmp_path).experiment, cores=2)
-    one_link_both_ways_pps = 2 * 100e6 / (1514 * 8)
-    assert [load.packets_per_s for load in loads] == pytest.approx([one_link_both_ways_pps] * 2)
-    assert all(load.fits and load.usable == 1.0 for load in loads)
-
-
-def test_a_load_that_does_not_fit_is_refused_with_the_rate_that_does(tmp_path: Path) -> None:
-    topology = {"kind": "star", "hosts": 4, "rate": "10 Gbit/s"}
-    heavy = small(tmp_path, topology=topology, scaling={"lab_rate": "10 Gbit/s"}).experiment
-    with pytest.raises(MachineCannot, match="cores") as caught:
-        admit(heavy, cores=2)
-    assert caught.value.exit_code == ExitCode.MACHINE_CANNOT
-    carried_bps = load_of(heavy, "one", 2).carried_rate_bps
-    assert 100e6 < carried_bps < 2e9
-    lighter = topology | {"rate": f"{carried_bps * 0.999} bit/s"}
-    scaling = {"lab_rate": lighter["rate"]}
-    assert admit(small(tmp_path, topology=lighter, scaling=scaling).experiment, cores=2)
-    over = topology | {"rate": f"{carried_bps * 1.001} bit/s"}
-    with pytest.raises(MachineCannot):
-        admit(small(tmp_path, topology=over, scaling={"lab_rate": over["rate"]}).experiment, cores=2)
-
-
-def test_background_alone_can_be_too_much(tmp_path: Path) -> None:
-    incast = {"kind": "incast", "sources": ["h1"], "sinks": ["h4"], "burst": "10 MB", "interval": "10 ms"}
-    with pytest.raises(MachineCannot) as caught:
-        admit(small(tmp_path, background=[incast]).experiment, cores=2)
-    assert "background alone" in caught.value.hint
 
 
 def test_the_regime_is_told_in_lab_units(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dlcp.errors import Problem
+from dlcp.model.buckets import small_bucket
 from dlcp.model.check_faults import check_faults
 from dlcp.model.check_topology import check_topology
 from dlcp.model.document import Document, Loc
@@ -13,15 +14,13 @@ from dlcp.model.metrics import METRICS
 from dlcp.model.notes import Notes
 from dlcp.model.parts import Parts
 from dlcp.model.qos import QUEUES
-from dlcp.model.regime import FRAME_BYTES, PACKET_BYTES
+from dlcp.model.regime import FRAME_BYTES
 from dlcp.model.topology import Graph
 from dlcp.model.units import show_rate, show_size
 from dlcp.model.workload import Incast, Job, Profile
 
 MIN_BUFFER_PACKETS = 10
 """Below it a port drops most of every burst (DESIGN.md, "Scaling a lab into a laptop")."""
-MIN_BUCKET_PACKETS = 30
-"""Below it nearly every packet of a bucket must arrive, and loss tolerance has nothing to act on (same place)."""
 MIN_REPEATS = 5
 """Fewer give no interval worth the name (DESIGN.md, "Results")."""
 CONTROL_QUEUE = QUEUES - 1
@@ -112,23 +111,9 @@ def _check_pattern(notes: Notes, here: Loc, job: Job) -> None:
 
 def _check_bucket(notes: Notes, name: str, job: Job, parts: Parts) -> None:
     """Warn when buckets are so small that loss tolerance has nothing to act on."""
-    workload = parts.workloads.get(job.workload)
-    size, why = float(job.bucket_bytes), "bucket"
-    if isinstance(workload, Profile) and parts.scaling is not None:
-        scale = parts.scaling.byte_scale if job.byte_scaled else 1.0
-        share = workload.parameters * 4 / scale / max(1, len(job.servers))
-        shared = f", shared by {len(job.servers)} server(s)," if job.servers else ""
-        if share < size:
-            size, why = share, f"{workload.name} at byte_scale {scale:g}{shared} is"
-    if job.pattern == "ring":
-        size, why = size / len(job.workers), f"{why} in {len(job.workers)} chunks, each"
-    packets = size / PACKET_BYTES
-    if packets >= MIN_BUCKET_PACKETS:
-        return
-    loc: Loc = ("jobs", name, "bucket") if why.startswith("bucket") else ("jobs", name, "workload")
-    what = f"{why} {show_size(size)}, {packets:.0f} packets: loss tolerance has little to act on"
-    enough = show_size(MIN_BUCKET_PACKETS * PACKET_BYTES)
-    notes.warn(loc, what, f"{MIN_BUCKET_PACKETS} packets ({enough}) or more: a larger bucket, or a smaller byte_scale")
+    small = small_bucket(job, parts.workloads.get(job.workload), parts.scaling)
+    if small is not None:
+        notes.warn(("jobs", name, "workload" if small.of_workload else "bucket"), small.what, small.hint)
 
 
 def _check_incast(notes: Notes, i: int, incast: Incast, hosts: Sequence[str] | None) -> None:
@@ -219,7 +204,7 @@ def _check_name_and_repeats(notes: Notes, parts: Parts) -> None:
         what = f"{parts.repeats} {are} too few for an interval worth the name"
         if parts.repeats < 2 and parts.expect:
             notes.wrong(("repeats",), "one repeat has no interval, so no expectation can be judged", "at least 5")
-        else:
+        elif parts.repeats > 1 or len(parts.schemes) > 1:  # one run of one scheme is a try: it compares nothing
             notes.warn(("repeats",), what, f"at least {MIN_REPEATS}")
 
 

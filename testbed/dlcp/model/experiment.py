@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from dlcp.model.base import Frozen
 from dlcp.model.faults import Fault
 from dlcp.model.qos import QUEUES, LoadBalancing, Pfc, QosIntent, QueueIntent
 from dlcp.model.topology import Topology
-from dlcp.model.units import Duration, Fraction, Rate, Size
+from dlcp.model.units import Duration, Fraction, QuantityError, Rate, Size
 from dlcp.model.workload import Background, Job
 
 FORMAT_VERSION = 1
@@ -21,11 +21,20 @@ class Scaling(Frozen):
 
     Message sizes are divided by byte_scale; compute times, link delays and protocol timers are multiplied by
     time_dilation; the emulated link then runs at lab_rate / (byte_scale · time_dilation).
+    scaled_down: by how much `--scale-down` has divided link rates and multiplied byte_scale, beyond what is written.
     """
 
     lab_rate_bps: Rate = Field(alias="lab_rate")
     byte_scale: float = Field(default=1.0, ge=1)
     time_dilation: float = Field(default=1.0, ge=1)
+    scaled_down: float = Field(default=1.0, ge=1)
+
+    @field_validator("scaled_down")
+    @classmethod
+    def _not_written(cls, factor: float, info: ValidationInfo) -> float:
+        if info.context is not None and info.context.get("written", False):
+            raise QuantityError("`scaled_down` is what `dlcp run --scale-down` has done", "leave it out")
+        return factor
 
 
 class SchemeChoice(Frozen):

@@ -34,6 +34,7 @@ def regime(experiment: Experiment, job: Job, hosts: dict[str, HostSettings]) -> 
         "lab_rate_bps": link_rate_bps * byte_scale * scaling.time_dilation,
         "byte_scale": byte_scale,
         "time_dilation": scaling.time_dilation,
+        **({"scaled_down": scaling.scaled_down} if scaling.scaled_down != 1 else {}),
         "port_buffer_bytes": experiment.port_buffer_bytes,
         "port_buffer_packets": experiment.port_buffer_bytes // FRAME_BYTES,
         "port_buffer_lab_s": buffer_s / scaling.time_dilation,

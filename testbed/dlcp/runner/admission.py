@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from dlcp.errors import MachineCannot
@@ -9,32 +10,56 @@ from dlcp.model.experiment import Experiment
 from dlcp.model.regime import FRAME_BYTES, PACKET_BYTES
 from dlcp.model.topology import Graph
 from dlcp.model.units import show_rate
-from dlcp.model.workload import Job
+from dlcp.model.workload import Job, Profile, Workload
+from dlcp.runner.calibration import Costs
+from dlcp.runner.check import Ready
+from dlcp.substrates.ideal import Transfer, ideal_communication_s
 
-HOST_CPU_S = 5.4e-6
-"""CPU of one packet at its two ends: 2.9 µs to send over a bare veth pair, 2.5 µs to receive (measured, 1400 B)."""
-SWITCH_CPU_S = 1.87e-6
-"""CPU of one packet for each switch that it passes: (8.5 − 2.9) µs over three switches with HTB (measured).
+ACKS_A_PACKET = 0.66
+"""Acknowledgements and control packets for each data packet (measured: DLCP 0.66, TCP 0.5)."""
+WORK_OF_ENDS = {"dlcp": 5.0, "tcp": 2.0}
+"""What a job's processes do for each data packet beside sending and receiving it, in multiples of the cost of its two
+ends: the engine's thread and its wake-ups, Python, gradients. Measured with the quickstart on two quiet cores: 42 µs of
+CPU a data packet over DLCP in all, 25 over TCP."""
+USABLE_SHARE = 0.8
+"""Share of the cores that a run may take: above 0.85 (substrates.fidelity) it is suspect."""
+FLOAT_BYTES = 4
+READABLE = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
+"""Factors that a person can multiply with in the head; and their tenfolds."""
+SLOWEST_BPS = 1e6
+"""Links are scaled down no further: a packet then takes 12 ms."""
 
-With the ends, 11 µs a packet over a leaf-spine fabric, 7.3 µs over a star.
-"""
-USABLE_SHARE = 0.5
-"""Share of the cores that packets may take: the rest is for agents, training and a margin against bursts."""
+
+@dataclass(frozen=True)
+class Machine:
+    """cores: that may be used. costs: of a packet."""
+
+    cores: int
+    costs: Costs
+
+    @property
+    def usable(self) -> float:
+        """Cores that a run may take."""
+        return self.cores * USABLE_SHARE
 
 
 @dataclass(frozen=True)
 class Load:
-    """The most that one job with its background can ask of the machine.
+    """What one job with its background asks of the machine.
 
-    packets_per_s: packets from end to end. cpu: cores that they take. usable: cores that they may take.
-    carried_rate_bps: the link rate at which they would just fit.
+    packets_per_s: data packets from end to end while the job's links are full, which is the most that it can offer.
+    cpu: cores that they take, acknowledgements and the job's processes included. mean_cpu: the same over an iteration
+    with its compute; None where the compute is not known. usable: cores that it may take. carried_rate_bps: the link
+    rate at which it would just fit. background_cpu: the part that does not follow the link rate.
     """
 
     job: str
     packets_per_s: float
     cpu: float
+    mean_cpu: float | None
     usable: float
     carried_rate_bps: float
+    background_cpu: float
 
     @property
     def fits(self) -> bool:
@@ -42,57 +67,99 @@ class Load:
         return self.cpu <= self.usable
 
 
-def load_of(experiment: Experiment, job_name: str, cores: int) -> Load:
-    """An upper bound: every server link (or, if they are slower together, every worker link) full both ways; in a ring
-    every worker link.
-
-    Background is on top as planned; it does not grow with the link rate.
+def load_of(ready: Ready, job_name: str, machine: Machine) -> Load:
+    """The most that a job offers under the dearest of its experiment's schemes: all its hosts send at once, as fast as
+    the fabric's links let them, there and back. Background is on top as planned; it does not grow with the link rate.
     """
+    experiment = ready.experiment
     graph, job = experiment.topology.graph, experiment.jobs[job_name]
-    training_pps = _exchanged_bps(graph, job) / (FRAME_BYTES * 8)
-    training_cpu = training_pps * _packet_cpu_s(graph, job.exchanges)
-    background_pps = background_cpu = 0.0
-    for incast in experiment.background:
-        offered = len(incast.sources) * incast.burst_bytes / PACKET_BYTES / incast.interval_s
-        background_pps += offered
-        background_cpu += offered * _packet_cpu_s(graph, [(a, b) for a in incast.sources for b in incast.sinks])
-    usable = cores * USABLE_SHARE
-    carried = experiment.topology.graph.slowest_host_bps * max(0.0, usable - background_cpu) / training_cpu
-    return Load(job_name, training_pps + background_pps, training_cpu + background_cpu, usable, carried)
+    there = [Transfer(source, sink, 1.0) for source, sink in job.exchanges]
+    moved = there if job.pattern == "ring" else there + [Transfer(t.destination, t.source, 1.0) for t in there]
+    full_s = ideal_communication_s(graph, moved)
+    packets_per_s = len(moved) / full_s / FRAME_BYTES
+    cpu = packets_per_s * _data_packet_s(ready, graph, job.exchanges, machine.costs)
+    background_pps, background_cpu = _background(experiment, graph, machine.costs)
+    busy = _busy_share(job, ready.workloads[job.workload], experiment, full_s)
+    carried_bps = experiment.topology.graph.slowest_host_bps * max(0.0, machine.usable - background_cpu) / cpu
+    return Load(
+        job_name, packets_per_s + background_pps, cpu + background_cpu,
+        None if busy is None else cpu * busy + background_cpu, machine.usable, carried_bps, background_cpu,
+    )  # fmt: skip
 
 
-def admit(experiment: Experiment, cores: int) -> list[Load]:
+def loads_of(ready: Ready, machine: Machine) -> list[Load]:
+    """Of every job."""
+    return [load_of(ready, name, machine) for name in ready.experiment.jobs]
+
+
+def admit(ready: Ready, machine: Machine) -> list[Load]:
     """The load of every job. Raises MachineCannot with the rate that this machine can carry when one is too heavy."""
-    loads = [load_of(experiment, name, cores) for name in experiment.jobs]
+    loads = loads_of(ready, machine)
     heaviest = max(loads, key=lambda load: load.cpu)
     if heaviest.fits:
         return loads
     what = (
         f"job {heaviest.job!r} offers up to {heaviest.packets_per_s / 1e3:,.0f} thousand packets a second, which take "
-        f"{heaviest.cpu:.2g} cores; of {cores} cores packets may take {heaviest.usable:g}"
+        f"{heaviest.cpu:.2g} cores; of {machine.cores} cores a run may take {heaviest.usable:.2g} "
+        f"(a packet's cost: {machine.costs.source})"
     )
-    carried = heaviest.carried_rate_bps
-    hint = "the background alone is too much: longer intervals or smaller bursts"
-    if carried > 0:
-        slower = experiment.topology.graph.slowest_host_bps / carried
-        hint = (
-            f"links of {show_rate(carried)} or less fit: lower the topology's rate and multiply byte_scale or "
-            f"time_dilation by {slower:.2g} or more"
+    rate_bps = ready.experiment.topology.graph.slowest_host_bps
+    fits = f"links of {show_rate(heaviest.carried_rate_bps)} or less fit"
+    if heaviest.carried_rate_bps <= 0:
+        fits = "the background alone is too much: longer intervals or smaller bursts"
+    factor = factor_that_fits(loads, rate_bps)
+    leave = "no scale of it fits: fewer hosts, or a larger machine"
+    if factor is not None:
+        leave = (
+            f"with --scale-down links run at {show_rate(rate_bps / factor)} and byte_scale is {factor:g} times larger"
         )
-    raise MachineCannot(f"topology.rate {show_rate(experiment.topology.graph.slowest_host_bps)}", what, hint)
+    raise MachineCannot(f"topology.rate {show_rate(rate_bps)}", what, f"{fits}; {leave}")
 
 
-def _exchanged_bps(graph: Graph, job: Job) -> float:
-    """The rate at which a job's hosts together can move data: both ways between workers and servers, or round."""
+def factor_that_fits(loads: list[Load], rate_bps: float) -> float | None:
+    """By how much everything must be slower, at least, so that every job fits: a readable number. 1 when all fit as
+    they are; None when links would be slower than SLOWEST_BPS. rate_bps: of the links."""
+    needed = max(load.cpu / load.usable for load in loads)
+    if needed <= 1:
+        return 1.0
+    steps = (step * 10.0**decade for decade in range(math.ceil(math.log10(needed)) + 1) for step in READABLE)
+    factor = next(step for step in steps if step >= needed)
+    return factor if rate_bps / factor >= SLOWEST_BPS else None
 
-    def side(hosts: tuple[str, ...]) -> float:
-        return sum(graph.host_link(host).rate_bps for host in hosts)
 
-    return side(job.workers) if job.pattern == "ring" else 2 * min(side(job.servers), side(job.workers))
+def _background(experiment: Experiment, graph: Graph, costs: Costs) -> tuple[float, float]:
+    """Packets a second and cores of all background together."""
+    packets_per_s = cpu = 0.0
+    for incast in experiment.background:
+        offered = len(incast.sources) * incast.burst_bytes / PACKET_BYTES / incast.interval_s
+        packets_per_s += offered
+        cpu += offered * _packet_s(graph, [(a, b) for a in incast.sources for b in incast.sinks], costs)
+    return packets_per_s, cpu
 
 
-def _packet_cpu_s(graph: Graph, exchanges: list[tuple[str, str]]) -> float:
-    """CPU of one packet, in the mean over all pairs of a source and a sink."""
+def _data_packet_s(ready: Ready, graph: Graph, exchanges: list[tuple[str, str]], costs: Costs) -> float:
+    """CPU of one data packet of a job, with all that comes of it."""
+    work = max(WORK_OF_ENDS[scheme.kind] for scheme in ready.schemes.values())
+    return (1 + ACKS_A_PACKET) * _packet_s(graph, exchanges, costs) + work * costs.ends_s
+
+
+def _packet_s(graph: Graph, exchanges: list[tuple[str, str]], costs: Costs) -> float:
+    """CPU of one packet on its way, in the mean over all pairs of a source and a sink."""
     distances = {sink: graph.distances_to(sink) for sink in {sink for _, sink in exchanges}}
-    passed = [distances[sink][source] - 1 for source, sink in exchanges]
-    return HOST_CPU_S + SWITCH_CPU_S * sum(passed) / len(passed)
+    passed = [distances[sink][source] - 1 for source, sink in exchanges if source != sink]
+    return costs.ends_s + costs.hop_s * sum(passed) / len(passed)
+
+
+def _busy_share(job: Job, workload: Workload, experiment: Experiment, full_s: float) -> float | None:
+    """Share of an iteration in which links are full: pushes run beside the backward pass, the forward pass waits for
+    parameters. full_s: what it takes to move one byte between every two hosts that exchange. None for a training job,
+    whose compute is not known."""
+    if not isinstance(workload, Profile):
+        return None
+    scaling = experiment.scaling
+    forward_s = sum(layer.forward_s for layer in workload.layers) * scaling.time_dilation
+    backward_s = sum(layer.backward_s for layer in workload.layers) * scaling.time_dilation
+    size_bytes = workload.parameters * FLOAT_BYTES / (scaling.byte_scale if job.byte_scaled else 1)
+    share = 2 * (1 - 1 / len(job.workers)) if job.pattern == "ring" else 1 / len(job.servers)
+    communication_s = size_bytes * share * full_s
+    return communication_s / (forward_s + max(backward_s, communication_s))

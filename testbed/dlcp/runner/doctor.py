@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dlcp.model.units import show_size
 from dlcp.paths import REPOSITORY, install_command
+from dlcp.runner import calibration
 from dlcp.substrates.probe import Check, probe
 
 DATA_FOLDER = Path("/usr/share/datasets/fashion-mnist")
@@ -45,6 +46,7 @@ def examine(results: Path) -> list[Group]:
         native_core(),
         training_jobs(),
         Group("reports", reports),
+        Group("calibration", (_calibration(),), needed=False),
         Group("notebooks", notebooks, needed=False),
     ]
 
@@ -95,6 +97,17 @@ def room(results: Path, needed_bytes: int) -> Check:
     return Check(
         "disk", enough, shown, _unless(enough, "dlcp clean --results --yes, or name another folder: --results")
     )
+
+
+def _calibration() -> Check:
+    found = calibration.load()
+    if found.calibration is None:
+        return Check("packet cost", False, f"{found.why}; plans use defaults", calibration.command())
+    one = found.calibration
+    shown = f"{one.ends_us:.2f} µs at the hosts, {one.hop_us:.2f} µs a switch; measured {one.measured}"
+    if one.spoiled:
+        return Check("packet cost", False, f"{shown}, but {one.spoiled}", calibration.command())
+    return Check("packet cost", True, shown)
 
 
 def _native() -> Check:

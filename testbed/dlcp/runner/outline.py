@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dlcp.runner.admission import Load, admit
+from dlcp.runner import scale_down as scaling_down
+from dlcp.runner.admission import Load, Machine, admit, factor_that_fits, loads_of
+from dlcp.runner.calibration import Costs, costs
 from dlcp.runner.check import Ready
 from dlcp.runner.estimate import Estimate, estimate
 from dlcp.runner.execute import missing
@@ -18,17 +20,19 @@ from dlcp.runner.store import Store
 
 @dataclass(frozen=True)
 class Outline:
-    """todo: cells without a result that counts. loads: what each job asks of this machine, when it emulates.
-
-    regime: what the fabric stands for, by job; regime_words: the same as lines of text.
+    """todo: cells without a result that counts. loads: what each job asks of this machine, when it emulates; costs:
+    what a packet takes of it. regime: what the fabric stands for, by job; regime_words: the same as lines of text.
+    scaled: what --scale-down has done, in words; empty when nothing was to be done.
     """
 
     plan: Plan
     todo: tuple[Cell, ...]
     loads: tuple[Load, ...]
+    costs: Costs
     estimate: Estimate
     regime: dict[str, dict[str, Any]]
     regime_words: tuple[str, ...]
+    scaled: str = ""
 
     def data(self) -> dict[str, Any]:
         """For JSON."""
@@ -41,19 +45,34 @@ class Outline:
             "unsupported": [asdict(one) for one in self.plan.unsupported],
             "regime": self.regime,
             "loads": [asdict(load) | {"fits": load.fits} for load in self.loads],
+            "packet_cost": asdict(self.costs),
+            "scaled_down": self.plan.ready.experiment.scaling.scaled_down,
+            "scaled": self.scaled,
             "estimate": asdict(self.estimate),
             "warnings": [{"where": one.where, "what": one.what, "hint": one.hint} for one in warnings],
         }
 
 
-def outline(ready: Ready, substrate: str, results: Path, *, retry_suspect: bool = False) -> Outline:
-    """Plan an experiment. MachineCannot when this machine cannot carry it; Problem when the substrate is unknown."""
+def outline(
+    ready: Ready, substrate: str, results: Path, *, retry_suspect: bool = False, scale_down: bool = False
+) -> Outline:
+    """Plan an experiment. scale_down: leave to make it lighter when this machine cannot carry it as it is; without it
+    that is MachineCannot. Problem when the substrate is unknown."""
+    machine = Machine(len(os.sched_getaffinity(0)), costs())
+    emulated, scaled = substrate == "emulate", ""
+    if emulated and scale_down:
+        factor = factor_that_fits(loads_of(ready, machine), ready.experiment.topology.graph.slowest_host_bps)
+        if factor is not None and factor > 1:
+            whole, ready = ready, scaling_down.scaled_down(ready, factor)
+            scaled = scaling_down.sentence(whole, ready)
     planned = plan(ready, substrate)
-    loads = admit(ready.experiment, len(os.sched_getaffinity(0))) if substrate == "emulate" else []
+    loads = admit(ready, machine) if emulated else []
     had, _ = Store(results, ready.experiment.name).load()
     todo = missing(planned, had, retry_suspect=retry_suspect)
     time = estimate(planned, todo, had)
-    return Outline(planned, tuple(todo), tuple(loads), time, stands_for(ready), tuple(sentences(ready)))
+    return Outline(
+        planned, tuple(todo), tuple(loads), machine.costs, time, stands_for(ready), tuple(sentences(ready)), scaled
+    )
 
 
 def _run_data(cell: Cell, *, done: bool) -> dict[str, Any]:

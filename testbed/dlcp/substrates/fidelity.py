@@ -118,6 +118,17 @@ def _cpu_ticks() -> tuple[int, int]:
     return sum(fields) - fields[3] - fields[4] - fields[7], sum(fields)
 
 
+def cpu_busy_s() -> float:
+    """Seconds that all cores were busy since boot, from any start: time that passed, less what they idled.
+
+    Not the sum of the busy columns, which a kernel may sample at its clock's ticks: a timer's work that ends before the
+    next tick would not be seen. What is idle is measured.
+    """
+    fields = [int(x) for x in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    away_s = (fields[3] + fields[4] + fields[7]) / os.sysconf("SC_CLK_TCK")
+    return time.monotonic() * (os.cpu_count() or 1) - away_s
+
+
 def _softnet_drops() -> int:
     """Packets that all cores' input queues dropped since boot (/proc/net/softnet_stat, second column, hex)."""
     return sum(int(line.split()[1], 16) for line in Path("/proc/net/softnet_stat").read_text().splitlines())

@@ -1,0 +1,43 @@
+"""How large a job's messages are on the emulated wire, and when loss tolerance has nothing left to act on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dlcp.model.experiment import Scaling
+from dlcp.model.regime import PACKET_BYTES
+from dlcp.model.units import show_size
+from dlcp.model.workload import Job, Profile, Workload
+
+MIN_BUCKET_PACKETS = 30
+"""DESIGN.md, "Scaling a lab into a laptop"."""
+
+
+@dataclass(frozen=True)
+class SmallBucket:
+    """what: how small, and why; hint: how small it may be. of_workload: the model is smaller than the bucket."""
+
+    what: str
+    hint: str
+    of_workload: bool
+
+
+def small_bucket(job: Job, workload: Workload | None, scaling: Scaling | None) -> SmallBucket | None:
+    """None when a job's buckets hold MIN_BUCKET_PACKETS or more. Without a workload or a scaling the bucket counts."""
+    size, why, of_workload = float(job.bucket_bytes), "bucket", False
+    if isinstance(workload, Profile) and scaling is not None:
+        scale = scaling.byte_scale if job.byte_scaled else 1.0
+        share = workload.parameters * 4 / scale / max(1, len(job.servers))
+        shared = f", shared by {len(job.servers)} server(s)," if job.servers else ""
+        if share < size:
+            size, why, of_workload = share, f"{workload.name} at byte_scale {scale:g}{shared} is", True
+    if job.pattern == "ring":
+        size, why = size / len(job.workers), f"{why} in {len(job.workers)} chunks, each"
+    packets = size / PACKET_BYTES
+    if packets >= MIN_BUCKET_PACKETS:
+        return None
+    enough = show_size(MIN_BUCKET_PACKETS * PACKET_BYTES)
+    return SmallBucket(
+        f"{why} {show_size(size)}, {packets:.0f} packets: loss tolerance has little to act on",
+        f"{MIN_BUCKET_PACKETS} packets ({enough}) or more: a larger bucket, or a smaller byte_scale", of_workload,
+    )  # fmt: skip
