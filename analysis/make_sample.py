@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import tarfile
 import tempfile
 from pathlib import Path
@@ -87,7 +88,8 @@ def _messages(frame: pd.DataFrame) -> pd.DataFrame:
 def _ports(frame: pd.DataFrame) -> pd.DataFrame:
     summed = frame.groupby(["queue", "precedence"], as_index=False).sum(numeric_only=True)
     peaks = frame.groupby(["queue", "precedence"], as_index=False)["peak_backlog_bytes"].max()
-    used = summed[summed["enqueued_packets"] + summed["dropped_tail_packets"] + summed["dropped_wred_packets"] > 0]
+    counted = [name for name in summed if name == "enqueued_packets" or re.fullmatch("dropped_.*_packets", name)]
+    used = summed[summed[counted].sum(axis=1) > 0]
     return used.assign(switch="all", port="all", peak_backlog_bytes=peaks["peak_backlog_bytes"],
                        backlog_histogram=[[]] * len(used))  # fmt: skip
 

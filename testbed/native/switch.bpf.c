@@ -23,13 +23,21 @@
 
 #define FRAGMENT_BITS 0x3fff /* "more fragments" and the offset */
 
-/* max_entries of ports, state and routes are set by the loader. */
+/* max_entries of all maps are set by the loader. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, uint32_t);
 	__type(value, struct dlcp_switch_config);
 } switches SEC(".maps");
+
+/* Bytes taken of each switch's shared buffer. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, uint64_t);
+} shared SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -46,11 +54,34 @@ struct {
 } state SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, struct dlcp_backlogs);
+} backlogs SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
 	__type(key, struct dlcp_route_key);
 	__type(value, struct dlcp_route);
 } routes SEC(".maps");
+
+/* Packets that each route has sent in turn. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, uint64_t);
+} turns SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, struct dlcp_flowlet);
+} flowlets SEC(".maps");
 
 struct frame {
 	uint32_t bytes;
@@ -78,11 +109,6 @@ static __always_inline int parse(struct __sk_buff *skb, struct frame *frame)
 	return 1;
 }
 
-static __always_inline struct dlcp_port_state *state_of(uint32_t ifindex)
-{
-	return bpf_map_lookup_elem(&state, &ifindex);
-}
-
 static __always_inline void add(struct dlcp_tally *tally, uint64_t packets, uint64_t bytes)
 {
 	tally->packets += packets;
@@ -95,21 +121,104 @@ static __always_inline void add_unlocked(struct dlcp_tally *tally, uint64_t byte
 	__sync_fetch_and_add(&tally->bytes, bytes);
 }
 
-static __always_inline uint64_t backlog_of(const struct dlcp_queue_state *queue)
+/* A port and the queue that a frame has there; all pointers are set. */
+struct place {
+	const struct dlcp_port_config *config;
+	const struct dlcp_aqm_queue *aqm;
+	struct dlcp_port_state *port;
+	struct dlcp_queue_state *queue;
+	struct dlcp_precedence_counters *counters;
+	uint64_t *backlog_bytes;
+};
+
+/* Finds a frame's place at a port; 0 when there is no such port. */
+static __always_inline int find(uint32_t ifindex, const struct frame *frame, struct place *place)
 {
-	return queue->enqueued.bytes - queue->dequeued.bytes;
+	struct dlcp_port_config *config = bpf_map_lookup_elem(&ports, &ifindex);
+	struct dlcp_port_state *port = bpf_map_lookup_elem(&state, &ifindex);
+	struct dlcp_backlogs *held = bpf_map_lookup_elem(&backlogs, &ifindex);
+	uint32_t number = frame->queue & (DLCP_QUEUES - 1); /* the mask and the bound are for the verifier */
+
+	if (!config || !port || !held || frame->precedence >= DLCP_PRECEDENCES)
+		return 0;
+	place->config = config;
+	place->aqm = &config->aqm.queues[number];
+	place->port = port;
+	place->queue = &port->queues[number];
+	place->counters = &place->queue->precedences[frame->precedence];
+	place->backlog_bytes = &held->bytes[number];
+	return 1;
 }
 
-/* Takes a frame out of the far end's egress queue: it has crossed the link. */
-static __always_inline void dequeue(uint32_t ifindex, const struct frame *frame)
+/* Does what the port's configuration has asked for since a frame was last here. Under the port's lock. */
+static __always_inline void settle(const struct place *place)
 {
-	struct dlcp_port_state *port = state_of(ifindex ^ 1);
+	struct dlcp_port_state *port = place->port;
 
-	if (!port)
+	if (port->epoch != place->config->epoch) {
+		port->epoch = place->config->epoch;
+		for (uint32_t i = 0; i < DLCP_QUEUES; i++)
+			port->queues[i].peak_bytes = 0;
+	}
+	if (port->cuts == place->config->cuts)
 		return;
-	bpf_spin_lock(&port->lock);
-	add(&port->queues[frame->queue & (DLCP_QUEUES - 1)].dequeued, 1, frame->bytes);
-	bpf_spin_unlock(&port->lock);
+	port->cuts = place->config->cuts;
+	for (uint32_t i = 0; i < DLCP_QUEUES; i++) {
+		struct dlcp_queue_state *queue = &port->queues[i];
+
+		queue->doomed_packets = 0;
+		for (uint32_t p = 0; p < DLCP_PRECEDENCES; p++)
+			queue->doomed_packets +=
+				queue->precedences[p].enqueued.packets - queue->precedences[p].sent.packets;
+	}
+}
+
+/* Counts a frame into its queue. Under the port's lock. */
+static __always_inline void put(const struct place *place, const struct frame *frame)
+{
+	place->port->beyond_bytes += dlcp_aqm_taken_bytes(place->aqm, *place->backlog_bytes, frame->bytes);
+	*place->backlog_bytes += frame->bytes;
+	add(&place->counters->enqueued, frame->packets, frame->bytes);
+}
+
+/* The time, if a queue of the port needs it. */
+static __always_inline uint64_t now_for(const struct dlcp_port_config *config)
+{
+	return config->flags & DLCP_PORT_AVERAGES ? bpf_ktime_get_ns() : 0;
+}
+
+/* Takes a frame that has crossed a link out of the far end's egress queue; 0 when the link has lost it. */
+static __always_inline int cross(uint32_t ingress, const struct frame *frame)
+{
+	struct place place;
+	int severed;
+
+	if (!find(ingress ^ 1, frame, &place))
+		return 0;
+	uint32_t owner = place.config->switch_index;
+	struct dlcp_switch_config *config = bpf_map_lookup_elem(&switches, &owner);
+	uint64_t *used = bpf_map_lookup_elem(&shared, &owner);
+	uint64_t now_ns = now_for(place.config);
+
+	bpf_spin_lock(&place.port->lock);
+	settle(&place);
+	uint64_t left = *place.backlog_bytes - frame->bytes;
+	uint64_t taken = dlcp_aqm_taken_bytes(place.aqm, left, frame->bytes);
+
+	*place.backlog_bytes = left;
+	place.port->beyond_bytes -= taken;
+	add(&place.counters->sent, 1, frame->bytes);
+	if (!left)
+		dlcp_aqm_empty(&place.queue->average, now_ns);
+	severed = place.queue->doomed_packets || place.config->flags & DLCP_PORT_DOWN;
+	if (severed)
+		add(&place.counters->severed, 1, frame->bytes);
+	if (place.queue->doomed_packets)
+		place.queue->doomed_packets--;
+	bpf_spin_unlock(&place.port->lock);
+	if (config && used && config->shared_bytes) /* not so at a host */
+		dlcp_aqm_give_shared(used, taken);
+	return !severed;
 }
 
 /* Murmur3's 32-bit round: every bit of the word reaches every bit of the hash after the next rounds. */
@@ -143,107 +252,163 @@ static __always_inline uint32_t flow_hash(struct __sk_buff *skb, const struct ip
 	return hash ^ hash >> 16;
 }
 
+/* Of the next hops, the one that a flow keeps until it pauses, as a share of 2^32. */
+static __always_inline uint32_t flowlet_draw(uint32_t hash, uint32_t switch_index, uint64_t gap_ns)
+{
+	uint32_t slot = switch_index * DLCP_FLOWLETS + (hash & (DLCP_FLOWLETS - 1));
+	struct dlcp_flowlet *flowlet = bpf_map_lookup_elem(&flowlets, &slot);
+	uint64_t now_ns = bpf_ktime_get_ns();
+
+	if (!flowlet)
+		return 0;
+	if (now_ns - flowlet->last_ns > gap_ns)
+		flowlet->draw = bpf_get_prandom_u32();
+	flowlet->last_ns = now_ns;
+	return flowlet->draw;
+}
+
+/* Which of a route's next hops a frame takes. */
+static __always_inline uint32_t choose(struct __sk_buff *skb, const struct frame *frame, const struct dlcp_route *route,
+				       const struct dlcp_switch_config *config, uint32_t switch_index)
+{
+	uint32_t draw;
+
+	if (route->count < 2)
+		return 0;
+	if (config->load_balancing == DLCP_ROUND_ROBIN) {
+		uint32_t turn = route->turn;
+		uint64_t *sent = bpf_map_lookup_elem(&turns, &turn);
+
+		return sent ? __sync_fetch_and_add(sent, 1) % route->count : 0;
+	}
+	if (config->load_balancing == DLCP_PER_PACKET) {
+		draw = bpf_get_prandom_u32();
+	} else {
+		draw = flow_hash(skb, &frame->ip, config->seed);
+		if (config->load_balancing == DLCP_FLOWLET)
+			draw = flowlet_draw(draw, switch_index, config->flowlet_gap_ns);
+	}
+	return (uint64_t)draw * route->count >> 32;
+}
+
 /* The egress port of a frame; 0 when its destination is unknown. */
 static __always_inline uint32_t route(struct __sk_buff *skb, const struct frame *frame, uint32_t switch_index)
 {
 	struct dlcp_route_key key = {.switch_index = switch_index, .destination = frame->ip.daddr};
 	struct dlcp_route *found = bpf_map_lookup_elem(&routes, &key);
 	struct dlcp_switch_config *config = bpf_map_lookup_elem(&switches, &switch_index);
-	uint32_t choice = 0;
 
 	if (!found || !config)
 		return 0;
-	if (found->count > 1) {
-		uint32_t draw = config->load_balancing == DLCP_PER_PACKET ? bpf_get_prandom_u32()
-									  : flow_hash(skb, &frame->ip, config->seed);
-		choice = (uint64_t)draw * found->count >> 32;
-	}
+	uint32_t choice = choose(skb, frame, found, config, switch_index);
+
 	return found->ifindex[choice & (DLCP_MAX_NEXT_HOPS - 1)]; /* the mask is for the verifier */
 }
 
-/* What the port's other queues take away from its buffer, and what all queues hold. */
-static __always_inline void survey(const struct dlcp_port_state *port, const struct dlcp_aqm_port *aqm, uint32_t queue,
-				   uint64_t *others_bytes, uint64_t *held_bytes)
+/* Counts a frame that a port drops; `at` is one of the counters of its place. */
+static __always_inline void drop(const struct place *place, struct dlcp_tally *at, const struct frame *frame)
 {
-	*others_bytes = 0;
-	*held_bytes = 0;
-	for (uint32_t i = 0; i < DLCP_QUEUES; i++) {
-		uint64_t backlog = backlog_of(&port->queues[i]);
-
-		*held_bytes += backlog;
-		if (i != queue)
-			*others_bytes += dlcp_aqm_claim_bytes(&aqm->queues[i], backlog);
-	}
+	bpf_spin_lock(&place->port->lock);
+	add(at, 1, frame->bytes);
+	bpf_spin_unlock(&place->port->lock);
 }
 
-static __always_inline void forget_peaks(struct dlcp_port_state *port)
+/* Counts a frame that a port takes. Under the port's lock. */
+static __always_inline void record(const struct place *place, const struct frame *frame)
 {
-	port->peak_bytes = 0;
-	for (uint32_t i = 0; i < DLCP_QUEUES; i++)
-		port->queues[i].peak_bytes = 0;
-}
-
-static __always_inline void record(struct dlcp_port_state *port, struct dlcp_queue_state *queue,
-				   struct dlcp_precedence_counters *counters, const struct dlcp_port_config *config,
-				   uint64_t backlog, uint64_t held_bytes, const struct frame *frame)
-{
-	/* held_bytes never exceeds the buffer; the last bucket also takes a buffer filled to its last byte */
-	uint64_t bucket = backlog * DLCP_HISTOGRAM_BUCKETS / (config->aqm.buffer_bytes | 1u);
+	uint64_t found = *place->backlog_bytes;
+	/* never above the buffer; the last bucket also takes a buffer filled to its last byte */
+	uint64_t bucket = found * DLCP_HISTOGRAM_BUCKETS / (place->config->aqm.buffer_bytes | 1u);
 
 	if (bucket >= DLCP_HISTOGRAM_BUCKETS)
 		bucket = DLCP_HISTOGRAM_BUCKETS - 1;
-	if (port->epoch != config->epoch) {
-		port->epoch = config->epoch;
-		forget_peaks(port);
-	}
-	add(&queue->enqueued, 1, frame->bytes);
-	add(&counters->enqueued, 1, frame->bytes);
-	queue->histogram[bucket]++;
-	if (backlog + frame->bytes > queue->peak_bytes)
-		queue->peak_bytes = backlog + frame->bytes;
-	if (held_bytes + frame->bytes > port->peak_bytes)
-		port->peak_bytes = held_bytes + frame->bytes;
+	put(place, frame);
+	place->queue->histogram[bucket]++;
+	if (found + frame->bytes > place->queue->peak_bytes)
+		place->queue->peak_bytes = found + frame->bytes;
 }
 
-/* Decides about a frame at an egress port and accounts for it; 1 = it may go there. */
-static __always_inline int admit(struct __sk_buff *skb, uint32_t egress, const struct frame *frame)
+/* Counts what a verdict says. Under the port's lock. */
+static __always_inline void account(const struct place *place, const struct frame *frame, enum dlcp_aqm_verdict verdict)
 {
-	struct dlcp_port_config *config = bpf_map_lookup_elem(&ports, &egress);
-	struct dlcp_port_state *port = state_of(egress);
+	if (verdict == DLCP_AQM_DROP_TAIL)
+		add(&place->counters->dropped_tail, 1, frame->bytes);
+	else if (verdict == DLCP_AQM_DROP_SHARED)
+		add(&place->counters->dropped_shared, 1, frame->bytes);
+	else if (verdict == DLCP_AQM_DROP_WRED)
+		add(&place->counters->dropped_wred, 1, frame->bytes);
+	else
+		record(place, frame);
+}
 
-	if (!config || !port || frame->precedence >= DLCP_PRECEDENCES)
-		return 0;
-	uint32_t number = frame->queue & (DLCP_QUEUES - 1);
-	const struct dlcp_aqm_queue *aqm = &config->aqm.queues[number];
-	struct dlcp_queue_state *queue = &port->queues[number];
-	struct dlcp_precedence_counters *counters = &queue->precedences[frame->precedence];
-	int lost = config->loss_q32 && bpf_get_prandom_u32() < config->loss_q32;
-	uint32_t random = bpf_get_prandom_u32();
+/* Decides about a frame at an egress port of a switch and accounts for it; 1 = it may go there. */
+static __always_inline int admit(struct __sk_buff *skb, uint32_t egress, const struct frame *frame,
+				 uint32_t switch_index)
+{
+	struct dlcp_switch_config *config = bpf_map_lookup_elem(&switches, &switch_index);
+	uint64_t *used = bpf_map_lookup_elem(&shared, &switch_index);
+	struct place place;
 	enum dlcp_aqm_verdict verdict;
-	uint64_t others_bytes, held_bytes, backlog;
 
-	bpf_spin_lock(&port->lock);
-	if (lost) {
-		add(&counters->dropped_loss, 1, frame->bytes);
-		bpf_spin_unlock(&port->lock);
+	if (!find(egress, frame, &place) || !config || !used)
+		return 0;
+	if (place.config->flags & DLCP_PORT_DOWN) {
+		drop(&place, &place.counters->dropped_down, frame);
 		return 0;
 	}
-	survey(port, &config->aqm, number, &others_bytes, &held_bytes);
-	backlog = backlog_of(queue);
-	verdict = dlcp_aqm_decide(aqm, config->aqm.buffer_bytes, backlog, others_bytes, frame->bytes,
-				  frame->precedence, frame->ecn, random);
-	if (verdict == DLCP_AQM_DROP_TAIL)
-		add(&counters->dropped_tail, 1, frame->bytes);
-	else if (verdict == DLCP_AQM_DROP_WRED)
-		add(&counters->dropped_wred, 1, frame->bytes);
-	else
-		record(port, queue, counters, config, backlog, held_bytes, frame);
-	bpf_spin_unlock(&port->lock);
+	if (place.config->loss_q32 && bpf_get_prandom_u32() < place.config->loss_q32) {
+		drop(&place, &place.counters->dropped_loss, frame);
+		return 0;
+	}
+	struct dlcp_aqm_arrival arrival = {
+		.shared_free_bytes = DLCP_AQM_UNSHARED,
+		.packet_bytes = frame->bytes,
+		.precedence = frame->precedence,
+		.ecn = frame->ecn,
+		.random = bpf_get_prandom_u32(),
+	};
+	uint64_t now_ns = now_for(place.config);
+
+	bpf_spin_lock(&place.port->lock);
+	settle(&place);
+	arrival.backlog_bytes = *place.backlog_bytes;
+	arrival.judged_bytes = arrival.backlog_bytes;
+	arrival.beyond_bytes = place.port->beyond_bytes;
+	if (place.aqm->averaging)
+		arrival.judged_bytes = dlcp_aqm_average(&place.queue->average, place.aqm->averaging,
+							arrival.backlog_bytes, now_ns, place.config->frame_ns | 1u);
+	if (config->shared_bytes) {
+		uint64_t taken = *(volatile uint64_t *)used; /* others take and give meanwhile */
+
+		arrival.shared_free_bytes = config->shared_bytes > taken ? config->shared_bytes - taken : 0;
+	}
+	verdict = dlcp_aqm_decide(place.aqm, place.config->aqm.common_bytes, &arrival);
+	if (config->shared_bytes && verdict <= DLCP_AQM_ENQUEUE_MARKED &&
+	    !dlcp_aqm_take_shared(used, config->shared_bytes,
+				  dlcp_aqm_taken_bytes(place.aqm, arrival.backlog_bytes, frame->bytes)))
+		verdict = DLCP_AQM_DROP_SHARED;
+	account(&place, frame, verdict);
+	bpf_spin_unlock(&place.port->lock);
 
 	/* out of memory is the one reason why a mark fails: then the frame goes on unmarked and uncounted */
 	if (verdict == DLCP_AQM_ENQUEUE_MARKED && frame->ecn != DLCP_ECN_CE && bpf_skb_ecn_set_ce(skb))
-		add_unlocked(&counters->marked_ce, frame->bytes);
-	return verdict == DLCP_AQM_ENQUEUE || verdict == DLCP_AQM_ENQUEUE_MARKED;
+		add_unlocked(&place.counters->marked_ce, frame->bytes);
+	return verdict <= DLCP_AQM_ENQUEUE_MARKED;
+}
+
+/* Loses a random share of what comes from a host, at the port where it comes in: at the host's own end its sockets
+ * would feel it. 1 = lost. */
+static __always_inline int lose(uint32_t ingress, const struct frame *frame)
+{
+	uint32_t sender = ingress ^ 1;
+	struct dlcp_port_config *config = bpf_map_lookup_elem(&ports, &sender);
+	struct place place;
+
+	if (!config || !config->loss_q32 || bpf_get_prandom_u32() >= config->loss_q32)
+		return 0;
+	if (find(ingress, frame, &place))
+		drop(&place, &place.counters->dropped_loss, frame);
+	return 1;
 }
 
 /* At every switch port. */
@@ -252,7 +417,7 @@ int switch_ingress(struct __sk_buff *skb)
 {
 	uint32_t ingress = skb->ifindex;
 	struct dlcp_port_config *config = bpf_map_lookup_elem(&ports, &ingress);
-	struct dlcp_port_state *port = state_of(ingress);
+	struct dlcp_port_state *port = bpf_map_lookup_elem(&state, &ingress);
 	struct frame frame;
 
 	if (!config || !port)
@@ -261,14 +426,20 @@ int switch_ingress(struct __sk_buff *skb)
 		add_unlocked(&port->not_ipv4, skb->len);
 		return TC_ACT_SHOT;
 	}
-	dequeue(ingress, &frame);
+	if (!cross(ingress, &frame))
+		return TC_ACT_SHOT;
+	if (config->flags & DLCP_PORT_HOST_FACING && lose(ingress, &frame))
+		return TC_ACT_SHOT;
 	uint32_t egress = route(skb, &frame, config->switch_index);
 
 	if (!egress) {
-		add_unlocked(&port->unrouted, frame.bytes);
+		struct place place;
+
+		if (find(ingress, &frame, &place))
+			drop(&place, &place.counters->dropped_unrouted, &frame);
 		return TC_ACT_SHOT;
 	}
-	if (!admit(skb, egress, &frame))
+	if (!admit(skb, egress, &frame, config->switch_index))
 		return TC_ACT_SHOT;
 	skb->priority = HTB_CLASS_OF_QUEUE(frame.queue);
 	if (config->flags & DLCP_PORT_HOST_FACING) {
@@ -286,8 +457,8 @@ int host_ingress(struct __sk_buff *skb)
 {
 	struct frame frame;
 
-	if (parse(skb, &frame))
-		dequeue(skb->ifindex, &frame);
+	if (parse(skb, &frame) && !cross(skb->ifindex, &frame))
+		return TC_ACT_SHOT;
 	return TC_ACT_OK;
 }
 
@@ -296,21 +467,20 @@ int host_ingress(struct __sk_buff *skb)
 SEC("tc")
 int host_egress(struct __sk_buff *skb)
 {
-	struct dlcp_port_state *port = state_of(skb->ifindex);
 	struct frame frame;
+	struct place place;
 
-	if (!port || !parse(skb, &frame))
+	if (!parse(skb, &frame) || !find(skb->ifindex, &frame, &place))
 		return TC_ACT_OK;
 	if (skb->gso_segs > 1) {
 		/* the interface's qdisc cuts it into packets, each with its own headers */
 		frame.packets = skb->gso_segs;
 		frame.bytes = skb->wire_len;
 	}
-	struct dlcp_queue_state *queue = &port->queues[frame.queue & (DLCP_QUEUES - 1)];
-
-	bpf_spin_lock(&port->lock);
-	add(&queue->enqueued, frame.packets, frame.bytes);
-	bpf_spin_unlock(&port->lock);
+	bpf_spin_lock(&place.port->lock);
+	settle(&place);
+	put(&place, &frame);
+	bpf_spin_unlock(&place.port->lock);
 	skb->priority = HTB_CLASS_OF_QUEUE(frame.queue);
 	return TC_ACT_OK;
 }

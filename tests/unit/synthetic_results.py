@@ -203,10 +203,13 @@ def _ports(generator: np.random.Generator, behaviour: Behaviour) -> dict[str, An
                     marks = packets // 40 if behaviour.scheme == "dlcp" and precedence == 0 and queue < 7 else 0
                     rows.append({
                         "switch": switch, "port": f"{switch}-{neighbour}", "queue": queue, "precedence": precedence,
+                        "received_packets": packets, "received_bytes": 1500 * packets,
                         "enqueued_packets": packets, "enqueued_bytes": 1500 * packets,
+                        "sent_packets": packets, "sent_bytes": 1500 * packets,
                         "dropped_wred_packets": wred, "dropped_wred_bytes": 1500 * wred,
                         "dropped_tail_packets": tail, "dropped_tail_bytes": 1500 * tail,
-                        "dropped_loss_packets": 0, "dropped_loss_bytes": 0,
+                        **{f"dropped_{cause}_{unit}": 0 for cause in ("shared", "loss", "down", "unrouted")
+                           for unit in ("packets", "bytes")},
                         "marked_ce_packets": marks, "marked_ce_bytes": 1500 * marks,
                         "peak_backlog_bytes": 30_000 if precedence == 0 else 0,
                         "backlog_histogram": [packets, packets // 2, packets // 4, 0] if precedence == 0 else [],

@@ -196,7 +196,7 @@ def test_queues__show_marks_only_where_there_are_some(tmp_path: Path) -> None:
     legends = [[text.get_text() for text in one.legends[0].get_texts()] for one in (plain, marked)]
     precedences = [f"precedence {p}" for p in range(3)]
     assert legends[0] == ["precedence 0", "tail drop"]
-    assert legends[1] == [*precedences, "tail drop", "WRED drop, CE mark"]
+    assert legends[1] == [*precedences, "WRED drop, CE mark", "tail drop"]
     html = report(root).html.read_text(encoding="utf-8")
     assert html.count("What switches dropped (marked: none), all ports") == 2  # caption and alternative text
     assert html.count("What switches dropped and marked, all ports") == 2

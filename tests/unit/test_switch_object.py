@@ -14,7 +14,7 @@ from dlcp.model.qos import DropProfile, QosIntent, QueueIntent
 from dlcp.paths import REPOSITORY
 from dlcp.switches import build, layout
 from dlcp.switches.bpf import OBJECT
-from dlcp.switches.render import effective, render
+from dlcp.switches.render import averages, effective, render
 from dlcp.switches.tc import Port, burst_bytes, port_lines
 
 NATIVE = REPOSITORY / "testbed" / "native"
@@ -23,14 +23,17 @@ STRUCTS = {
     "dlcp_aqm_profile": layout.AqmProfile,
     "dlcp_aqm_queue": layout.AqmQueue,
     "dlcp_aqm_port": layout.AqmPort,
+    "dlcp_aqm_average": layout.AqmAverage,
     "dlcp_switch_config": layout.SwitchConfig,
     "dlcp_port_config": layout.PortConfig,
     "dlcp_route_key": layout.RouteKey,
     "dlcp_route": layout.Route,
+    "dlcp_flowlet": layout.Flowlet,
     "dlcp_tally": layout.Tally,
     "dlcp_precedence_counters": layout.PrecedenceCounters,
     "dlcp_queue_state": layout.QueueState,
     "dlcp_port_state": layout.PortState,
+    "dlcp_backlogs": layout.Backlogs,
 }
 
 
@@ -61,8 +64,15 @@ def test_python_lays_a_struct_out_as_c_does(headers: FFI, name: str) -> None:
 def test_constants_are_the_headers_own() -> None:
     text = "".join((NATIVE / name).read_text() for name in ("codepoint.h", "aqm.h", "switch_maps.h"))
     said = dict(re.findall(r"#define DLCP_(\w+) (\d+)u\b", text))
-    for name in ("HISTOGRAM_BUCKETS", "MAX_NEXT_HOPS", "PORT_HOST_FACING", "FLOW_HASH", "PER_PACKET"):
+    flags = ("PORT_HOST_FACING", "PORT_DOWN", "PORT_AVERAGES")
+    balancing = ("FLOW_HASH", "PER_PACKET", "ROUND_ROBIN", "FLOWLET")
+    for name in ("HISTOGRAM_BUCKETS", "MAX_NEXT_HOPS", "FLOWLETS", *flags, *balancing):
         assert getattr(layout, name) == int(said[name])
+    assert int(said["AQM_LARGEST_AVERAGING"]) == max(
+        limit.le for limit in QueueIntent.model_fields["averaging"].metadata if hasattr(limit, "le")
+    )
+    assert "DLCP_AQM_UNLIMITED UINT32_MAX" in text
+    assert layout.UNLIMITED_BYTES == 2**32 - 1
     assert (int(said["AQM_ACTIVE"]), int(said["AQM_MARK"])) == (layout.PROFILE_ACTIVE, layout.PROFILE_MARK)
     assert "DLCP_AQM_CERTAIN (UINT64_C(1) << 32)" in text
     assert layout.CERTAIN_Q32 == 1 << 32
@@ -110,6 +120,35 @@ def test_render__refuses_to_promise_more_than_the_port_has() -> None:
     queues = {number: QueueIntent(reserved=40_000) for number in (1, 2)}
     with pytest.raises(Problem, match=r"reserve 80000 B, the port's buffer is 60000 B"):
         render(QosIntent(name="greedy", port_buffer=60_000, queues=queues))
+
+
+def test_render__says_limits_averages_and_alphas() -> None:
+    queues = {2: QueueIntent(limit="20 kB", averaging=9), 4: QueueIntent(alpha=0.5), 6: QueueIntent(alpha=1.0)}
+    port = render(QosIntent(name="more", port_buffer="60 kB", queues=queues))
+    bare = {"reserved_bytes": 0, "profiles": [None, None, None]}
+    assert effective(port)["queues"] == {
+        "2": bare | {"limit_bytes": 20_000, "averaging": 9},
+        "4": bare | {"alpha": 0.5},
+    }
+    assert averages(port)
+    assert not averages(render(INTENT))
+
+
+def test_render__what_queues_have_in_common_is_the_buffer_less_all_reserved_bytes() -> None:
+    queues = {number: QueueIntent(reserved=10_000) for number in (1, 7)}
+    port = render(QosIntent(name="two", port_buffer=60_000, queues=queues))
+    assert (port.buffer_bytes, port.common_bytes) == (60_000, 40_000)
+
+
+def test_render__refuses_a_limit_below_the_reserved_bytes() -> None:
+    queues = {3: QueueIntent(reserved="20 kB", limit="10 kB")}
+    with pytest.raises(Problem, match=r"queue 3 reserves 20000 B, its limit is 10000 B"):
+        render(QosIntent(name="wrong", port_buffer="60 kB", queues=queues))
+
+
+def test_render__refuses_an_alpha_that_rounds_to_nothing() -> None:
+    with pytest.raises(Problem, match=r"alpha 0.001 of queue 0"):
+        render(QosIntent(name="small", port_buffer="60 kB", queues={0: QueueIntent(alpha=0.001)}))
 
 
 def test_render__refuses_what_32_bits_do_not_hold() -> None:

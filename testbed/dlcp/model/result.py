@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 Status = Literal["ok", "failed", "unsupported", "suspect"]
 
@@ -24,13 +24,24 @@ TABLES: dict[str, dict[str, str]] = {
         "end_s": "double", "delivered_bytes": "int64", "lost_bytes": "int64", "resent_bytes": "int64",
         "probes": "int32", "loss_bound": "double", "lost_energy_share": "double", "energy_bound": "double",
     },
-    # one (port, queue, precedence); peak and histogram are the queue's, in the row of precedence 0
+    # one (port, queue, precedence); peak and histogram are the queue's, in the row of precedence 0. received: came in
+    # at this port over its link, which is what the far end sent; enqueued: taken into this port's queue; sent: left the
+    # queue and the port, dead or alive. dropped_down: found the cable cut as it was to leave by this port, or was under
+    # way to it when the cable was cut (then it is of the received). dropped_unrouted, and dropped_loss of what hosts
+    # send, are counted where it came in, every other drop where it was to leave. So at every moment, for every queue
+    # and precedence, enqueued = sent + waiting; and in every switch the sums over its ports fulfil
+    # received = enqueued + all dropped.
     "ports": {
         "switch": "string", "port": "string", "queue": "int32", "precedence": "int32",
+        "received_packets": "int64", "received_bytes": "int64",
         "enqueued_packets": "int64", "enqueued_bytes": "int64",
+        "sent_packets": "int64", "sent_bytes": "int64",
         "dropped_wred_packets": "int64", "dropped_wred_bytes": "int64",
         "dropped_tail_packets": "int64", "dropped_tail_bytes": "int64",
+        "dropped_shared_packets": "int64", "dropped_shared_bytes": "int64",
         "dropped_loss_packets": "int64", "dropped_loss_bytes": "int64",
+        "dropped_down_packets": "int64", "dropped_down_bytes": "int64",
+        "dropped_unrouted_packets": "int64", "dropped_unrouted_bytes": "int64",
         "marked_ce_packets": "int64", "marked_ce_bytes": "int64",
         "peak_backlog_bytes": "int64", "backlog_histogram": "list<int64>",
     },
@@ -46,8 +57,20 @@ TABLES: dict[str, dict[str, str]] = {
 }  # fmt: skip
 """Table → column → Arrow type. Times are seconds of the run's monotonic clock, the same for all hosts."""
 
-SINCE: dict[str, dict[str, int]] = {"messages": {"lost_energy_share": 2, "energy_bound": 2}}
+_PORTS_SINCE_3 = ("received", "sent", "dropped_shared", "dropped_down", "dropped_unrouted")
+
+SINCE: dict[str, dict[str, int]] = {
+    "messages": {"lost_energy_share": 2, "energy_bound": 2},
+    "ports": {f"{name}_{unit}": 3 for name in _PORTS_SINCE_3 for unit in ("packets", "bytes")},
+}
 """Table → column → the format_version that brought it; older results have it unknown."""
+
+TABLE_SINCE: dict[str, int] = {}
+"""Table → the format_version that brought it; older results do not have it."""
+
+DROP_CAUSES = ("wred", "tail", "shared", "loss", "down", "unrouted")
+"""Of `dropped_CAUSE_packets` and `dropped_CAUSE_bytes` in the table `ports`: the drop profile; the port's buffer or the
+queue's limit; the switch's shared buffer; injected loss; a cut cable; no route to its destination."""
 
 
 class RunResult(BaseModel):

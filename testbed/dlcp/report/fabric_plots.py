@@ -12,18 +12,20 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from dlcp.model.result import DROP_CAUSES
 from dlcp.model.topology import Graph
 from dlcp.model.units import show_rate
 from dlcp.report import style
 from dlcp.report.load import Results
 
-_COUNTS = ["enqueued_packets", "dropped_wred_packets", "dropped_tail_packets", "dropped_loss_packets",
-           "marked_ce_packets"]  # fmt: skip
+_COUNTS = ["enqueued_packets", *(f"dropped_{cause}_packets" for cause in DROP_CAUSES), "marked_ce_packets"]
 _KINDS = {
-    "////": {"dropped_tail_packets": "tail drop", "dropped_loss_packets": "injected loss"},
     "": {"dropped_wred_packets": "WRED drop", "marked_ce_packets": "CE mark"},
-}
-"""Hatch of a bar → what it may show."""
+    "////": {"dropped_tail_packets": "tail drop", "dropped_shared_packets": "shared buffer full"},
+    "xxxx": {"dropped_loss_packets": "injected loss", "dropped_down_packets": "link down",
+             "dropped_unrouted_packets": "no route"},
+}  # fmt: skip
+"""Hatch of a bar → what it may show, from the axis up."""
 _PRECEDENCES = 3
 _BAR = 0.26
 
@@ -84,14 +86,20 @@ def _draw_queues(column: list[Axes], counts: pd.DataFrame, shown: list[int], col
     """column: the axes of the drops, and those of the marks if there are any."""
     for precedence in range(_PRECEDENCES):
         mine = counts[counts["precedence"] == precedence].set_index("queue").reindex(shown)[_COUNTS].fillna(0.0)
-        wred, tail = mine["dropped_wred_packets"], mine["dropped_tail_packets"] + mine["dropped_loss_packets"]
-        offered = (mine["enqueued_packets"] + wred + tail).replace(0, np.nan)
+        shares = {
+            hatch: mine[[name for name in kinds if name.startswith("dropped")]].sum(axis=1)
+            for hatch, kinds in _KINDS.items()
+        }
+        offered = (mine["enqueued_packets"] + sum(shares.values())).replace(0, np.nan)
         x = np.arange(len(shown)) + _BAR * (precedence - 1)
         look: dict[str, Any] = {"width": _BAR, "color": _shade(colour, precedence), "edgecolor": colour,
                                 "linewidth": 0.6}  # fmt: skip
-        column[0].bar(x, 100 * wred / offered, **look)
-        column[0].bar(x, 100 * tail / offered, bottom=(100 * wred / offered).fillna(0.0), hatch="////",
-                      **(look | {"edgecolor": _hatch_colour(_shade(colour, precedence))}))  # fmt: skip
+        hatched = look | {"edgecolor": _hatch_colour(_shade(colour, precedence))}
+        bottom = 0.0 * offered
+        for hatch, dropped in shares.items():
+            height = 100 * dropped / offered
+            column[0].bar(x, height, bottom=bottom.fillna(0.0), hatch=hatch, **(hatched if hatch else look))
+            bottom += height
         for marks in column[1:]:
             marks.bar(x, 100 * mine["marked_ce_packets"] / mine["enqueued_packets"].replace(0, np.nan), **look)
     for ax in column:

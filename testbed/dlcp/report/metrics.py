@@ -9,8 +9,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from dlcp.model.metrics import METRICS, Metric
+from dlcp.model.result import DROP_CAUSES
 from dlcp.report.load import Results
 from dlcp.report.statistics import quantile, refuse_quantile
+
+_DROPS = [f"dropped_{cause}_packets" for cause in DROP_CAUSES]
 
 _BLOCKS_A_RUN = 1_000_000
 """More than a job's iterations: run number × this + iteration names a block."""
@@ -118,10 +121,9 @@ def _messages(results: Results) -> pd.DataFrame:
 def _ports(results: Results) -> pd.DataFrame:
     table = results.table("ports")
     totals = table.groupby("run_id")[
-        ["enqueued_packets", "dropped_wred_packets", "dropped_tail_packets", "dropped_loss_packets",
-         "marked_ce_packets"]
-    ].sum()  # fmt: skip
-    dropped = totals[["dropped_wred_packets", "dropped_tail_packets", "dropped_loss_packets"]].sum(axis=1)
+        ["enqueued_packets", *_DROPS, "marked_ce_packets"]
+    ].sum()  # older results know fewer causes
+    dropped = totals[_DROPS].sum(axis=1)
     enqueued = totals["enqueued_packets"]
     return pd.DataFrame({
         "dropped_share": dropped / (enqueued + dropped).where(enqueued + dropped > 0),

@@ -20,7 +20,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from dlcp.errors import Problem
-from dlcp.model.result import FORMAT_VERSION, TABLES, RunResult
+from dlcp.model.result import FORMAT_VERSION, TABLE_SINCE, TABLES, RunResult
 from dlcp.model.tables import check_table
 
 RESULT_FILE = "result.json"
@@ -153,9 +153,11 @@ def load_result(path: Path) -> RunResult:
 
 
 def wrong_tables(path: Path, result: RunResult) -> dict[str, str]:
-    """Table → what is wrong with it: missing, unreadable, wrong columns or types. A failed run may lack tables."""
+    """Table → what is wrong with it: missing, unreadable, wrong columns or types. A failed run may lack
+    tables, and an older one those that came later."""
     measured = result.status in FINISHED_STATUSES
-    names = [name for name in TABLES if (measured and name != TRAINING_TABLE) or (path / f"{name}.parquet").exists()]
+    due = {name for name in TABLES if name != TRAINING_TABLE and TABLE_SINCE.get(name, 1) <= result.format_version}
+    names = [name for name in TABLES if (measured and name in due) or (path / f"{name}.parquet").exists()]
     return {name: problem for name in names if (problem := check_table(path, name))}
 
 

@@ -9,6 +9,9 @@ import os
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+import numpy.typing as npt
+
 from dlcp.errors import Problem
 from dlcp.model.qos import QosIntent
 from dlcp.model.topology import Graph
@@ -19,7 +22,7 @@ from dlcp.substrates.nodes import empty_network
 from dlcp.substrates.private import BPF_PINS
 from dlcp.substrates.wiring import NETWORK_BITS, End, Wiring
 from dlcp.switches import tc
-from dlcp.switches.emulated import EmulatedSwitches, SwitchPort, intended
+from dlcp.switches.emulated import EmulatedSwitches, LinkEnd, SwitchPort, intended
 
 _OWN = ""
 
@@ -90,6 +93,21 @@ class Fabric:
         """For each switch port: packets that came in and were dropped, not being IPv4 or having no route."""
         return self._live.strays()
 
+    def host_counters(self) -> list[dict[str, Any]]:
+        """One row for each (host, queue, precedence): what its interface received and sent, and what died under way to
+        it on a cut cable (dropped_down, of the received), packets and bytes."""
+        return self._live.host_counters()
+
+    def backlogs(self) -> npt.NDArray[np.uint64]:
+        """[port, queue] in bytes at this moment, ports as in switch_ports; read from the switches' own memory without
+        a call, so it may be asked for often."""
+        return self._live.backlogs()
+
+    @property
+    def switch_ports(self) -> tuple[tuple[str, str], ...]:
+        """(switch, port) of each row of backlogs()."""
+        return tuple((port.node, port.device) for port in self._live.ports)
+
     def reset_counters(self) -> None:
         """Count from here."""
         self._live.reset_counters()
@@ -98,9 +116,12 @@ class Fabric:
         """Where packets are unaccounted for, after waiting up to drain_s for the queues to run empty."""
         return self._live.conservation(drain_s)
 
-    def set_loss(self, switch: str, neighbour: str, share: float) -> None:
-        """Lose a random share of what `switch` sends to `neighbour`, as a bad cable would; 0 mends it."""
-        self._live.set_loss(f"{switch}-{neighbour}", share)
+    def set_loss(self, sender: str, receiver: str, share: float) -> None:
+        """Lose a random share of what a node sends to a neighbour, as a bad cable would; 0 mends it.
+
+        What a switch sends is lost at its port, before it takes a place in a queue; what a host sends, where it comes
+        in, so that the host's sockets do not feel it."""
+        self._live.set_loss(self._wiring.end(sender, receiver).device, share)
 
     def effective(self) -> dict[str, Any]:
         """What switches and hosts really do, as read back from the kernel."""
@@ -129,8 +150,8 @@ class Fabric:
         interfaces.disable_ipv6(self._own)
         interfaces.make_links(self._own, wiring, self.pids())
         self._switches = EmulatedSwitches(
-            [SwitchPort(e.node, e.device, e.neighbour, e.ifindex, e.faces_host) for e in wiring.switch_ends],
-            {host: end.ifindex for host, end in wiring.host_ends.items()},
+            [SwitchPort(e.node, e.device, e.ifindex, e.rate_bps, e.faces_host) for e in wiring.switch_ends],
+            [LinkEnd(e.node, e.device, e.ifindex, e.rate_bps) for e in wiring.host_ends.values()],
             wiring.routes(),
             BPF_PINS,
         )

@@ -74,6 +74,13 @@ class Wiring:
         """Every switch port."""
         return tuple(end for end in self.ends if not end.is_host)
 
+    def end(self, node: str, neighbour: str) -> End:
+        """A node's end of the link to a neighbour. Raises Problem when there is no such link."""
+        for end in self.ends:
+            if (end.node, end.neighbour) == (node, neighbour):
+                return end
+        raise Problem(f"{node} – {neighbour}", "is not a link of this fabric")
+
     def address(self, host: str) -> IPv4Interface:
         """The N-th host's address is 198.18.0.0 + N, N from 1."""
         number = self.graph.hosts.index(host) + 1

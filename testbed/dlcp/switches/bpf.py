@@ -7,13 +7,23 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import mmap
 import os
 from pathlib import Path
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from dlcp.errors import MachineCannot, Problem
-from dlcp.switches.layout import PortConfig, PortState, Route, RouteKey, SwitchConfig
+from dlcp.switches.layout import (
+    FLOWLETS,
+    Backlogs,
+    Flowlet,
+    PortConfig,
+    PortState,
+    Route,
+    RouteKey,
+    SwitchConfig,
+)
 
 OBJECT = Path(__file__).with_name("switch.bpf.o")
 PROGRAMS = ("switch_ingress", "host_ingress", "host_egress")
@@ -25,7 +35,7 @@ _PRINT_WARNING = 0  # LIBBPF_WARN
 _PRINT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 
 Key = TypeVar("Key", ctypes.c_uint32, RouteKey)
-Value = TypeVar("Value", bound=ctypes.Structure)
+Value = TypeVar("Value", bound="ctypes.Structure | ctypes.c_uint64")
 
 
 class Map(Generic[Key, Value]):
@@ -42,6 +52,10 @@ class Map(Generic[Key, Value]):
         if lookup(self._descriptor, ctypes.byref(key), ctypes.byref(value), ctypes.c_uint64(self._flags)):
             raise KeyError(key)
         return value
+
+    def __delitem__(self, key: Key) -> None:
+        if _libbpf().bpf_map_delete_elem(self._descriptor, ctypes.byref(key)):
+            raise KeyError(key)
 
     def __setitem__(self, key: Key, value: Value) -> None:
         update = _libbpf().bpf_map_update_elem
@@ -65,7 +79,9 @@ class SwitchProgram:
         self._object = library.bpf_object__open_file(os.fsencode(source), None)
         if not self._object:
             raise Problem(str(source), "is not an eBPF object that libbpf can open", _REBUILD)
-        for name, entries in (("ports", ports), ("state", ports), ("switches", switches), ("routes", routes)):
+        sizes = dict.fromkeys(("ports", "state", "backlogs"), ports) | dict.fromkeys(("switches", "shared"), switches)
+        sizes |= {"routes": routes, "turns": routes, "flowlets": switches * FLOWLETS}
+        for name, entries in sizes.items():
             library.bpf_map__set_max_entries(self._map(name), entries)
         self._load()
         self.pins = {name: pins / name for name in PROGRAMS}
@@ -74,6 +90,10 @@ class SwitchProgram:
         self.ports: Map[ctypes.c_uint32, PortConfig] = self._open("ports", PortConfig)
         self.state: Map[ctypes.c_uint32, PortState] = self._open("state", PortState, locked=True)
         self.routes: Map[RouteKey, Route] = self._open("routes", Route)
+        self.shared: Map[ctypes.c_uint32, ctypes.c_uint64] = self._open("shared", ctypes.c_uint64)
+        self._open("turns", ctypes.c_uint64)
+        self._open("flowlets", Flowlet)
+        self.backlogs = self._mapped("backlogs", ports, Backlogs)
 
     def close(self) -> None:
         """Free the object. Programs that tc holds and their maps live on until their links go."""
@@ -109,6 +129,12 @@ class SwitchProgram:
                 f"the object is of another version; {_REBUILD}",
             )
         return Map(_libbpf().bpf_map__fd(found), value, locked=locked)
+
+    def _mapped(self, name: str, entries: int, value: type[Value]) -> mmap.mmap:
+        """The values of an array map as memory that the program writes and nobody else may."""
+        self._open(name, value)
+        size = -(-entries * ctypes.sizeof(value) // mmap.PAGESIZE) * mmap.PAGESIZE
+        return mmap.mmap(_libbpf().bpf_map__fd(self._map(name)), size, mmap.MAP_SHARED, mmap.PROT_READ)
 
     def _pin(self, name: str, path: Path) -> int:
         """Pins a program and returns its kernel id."""

@@ -11,12 +11,18 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from dlcp.errors import Problem
-from dlcp.model.qos import PRECEDENCES, QUEUES, QosIntent
+from dlcp.model.qos import QUEUES, QosIntent
 from dlcp.switches.bpf import SwitchProgram
+from dlcp.switches.counters import Counters
 from dlcp.switches.layout import (
     CERTAIN_Q32,
     MAX_NEXT_HOPS,
+    PORT_AVERAGES,
+    PORT_DOWN,
     PORT_HOST_FACING,
     PortConfig,
     PortState,
@@ -24,33 +30,48 @@ from dlcp.switches.layout import (
     RouteKey,
     SwitchConfig,
 )
-from dlcp.switches.ledger import Ledger
-from dlcp.switches.render import LOAD_BALANCING, effective, render
+from dlcp.switches.ledger import violations
+from dlcp.switches.render import LOAD_BALANCING, averages, effective, render
+from dlcp.switches.snapshot import Snapshot
+from dlcp.switches.tc import FRAME_BYTES
 
 _DRAIN_POLL_S = 0.005
 
 
-@dataclass(frozen=True)
-class SwitchPort:
-    """A switch's end of a link. The other end has the interface index ifindex ^ 1."""
+_NO_SWITCH = 2**32 - 1
+"""The switch_index of a host's interface."""
 
-    switch: str
+
+@dataclass(frozen=True)
+class LinkEnd:
+    """A node's end of a link. The other end has the interface index ifindex ^ 1."""
+
+    node: str
     device: str
-    neighbour: str
     ifindex: int
+    rate_bps: float
+
+
+@dataclass(frozen=True)
+class SwitchPort(LinkEnd):
+    """A switch's end."""
+
     host_facing: bool
 
 
 def intended(switches: Iterable[str], intent: QosIntent) -> dict[str, Any]:
     """What `effective` says of switches that do all of an intent, and lose nothing."""
+    names = sorted(switches)
     return {
-        "load_balancing": dict.fromkeys(sorted(switches), intent.load_balancing),
-        "ports": {"all": effective(render(intent)) | {"loss": 0.0}},
+        "load_balancing": {name: intent.switch_load_balancing.get(name, intent.load_balancing) for name in names},
+        "flowlet_gap_s": round(intent.flowlet_gap_s * 1e9) / 1e9,
+        "shared_buffer_bytes": intent.shared_buffer_bytes,
+        "ports": {"all": effective(render(intent)) | {"loss": 0.0, "up": True}},
     }
 
 
 class EmulatedSwitches:
-    """All switches of a fabric, and the account of its hosts' interfaces (host name → ifindex).
+    """All switches of a fabric, and the account of its hosts' interfaces.
 
     routes: (switch, destination) → equal-cost egress interface indexes.
     """
@@ -58,20 +79,22 @@ class EmulatedSwitches:
     def __init__(
         self,
         ports: Sequence[SwitchPort],
-        hosts: Mapping[str, int],
+        hosts: Sequence[LinkEnd],
         routes: Mapping[tuple[str, IPv4Address], Sequence[int]],
         pins: Path,
     ) -> None:
         self.ports = tuple(ports)
-        self._hosts = dict(hosts)
-        self._names = sorted({port.switch for port in ports})
+        self.hosts = tuple(hosts)
+        self._ends = {end.ifindex: end for end in (*self.ports, *self.hosts)}
+        self._names = sorted({port.node for port in ports})
+        self._turns = {key: turn for turn, key in enumerate(routes)}
         self._routes = dict(routes)
-        highest = max([*(port.ifindex for port in ports), *self._hosts.values()])
         self.program = SwitchProgram(
-            ports=highest + 1, switches=len(self._names), routes=max(1, len(self._routes)), pins=pins
+            ports=max(self._ends) + 1, switches=len(self._names), routes=max(1, len(self._routes)), pins=pins
         )
         self._configs: dict[int, SwitchConfig] = {}
         self._port_configs: dict[int, PortConfig] = {}
+        self._port_rows = [port.ifindex for port in self.ports]
         self._epoch = 0
         self._baseline = self._snapshot()
 
@@ -80,140 +103,154 @@ class EmulatedSwitches:
         self.program.close()
 
     def configure(self, intent: QosIntent, seed: int) -> None:
-        """Write every map, read every value back. Raises Problem at the first difference."""
+        """Write every map, read every value back. Raises Problem at the first difference, or when the intent names a
+        switch that is not there."""
+        if unknown := set(intent.switch_load_balancing) - set(self._names):
+            raise Problem(f"QoS intent {intent.name}", f"names switches that are not there: {', '.join(unknown)}")
         draw = random.Random(seed)
-        aqm = render(intent)
-        balancing = LOAD_BALANCING[intent.load_balancing]
-        self._configs = {index: SwitchConfig(balancing, draw.getrandbits(32)) for index in range(len(self._names))}
-        for port in self.ports:
-            flags = PORT_HOST_FACING if port.host_facing else 0
-            index = self._names.index(port.switch)
-            self._port_configs[port.ifindex] = PortConfig(switch_index=index, flags=flags, aqm=aqm)
+        self._configs = {
+            index: SwitchConfig(
+                load_balancing=LOAD_BALANCING[intent.switch_load_balancing.get(name, intent.load_balancing)],
+                seed=draw.getrandbits(32),
+                flowlet_gap_ns=round(intent.flowlet_gap_s * 1e9),
+                shared_bytes=intent.shared_buffer_bytes or 0,
+            )
+            for index, name in enumerate(self._names)
+        }
+        self._port_configs = {end.ifindex: self._port_config(end, intent) for end in self._ends.values()}
         for index, config in self._configs.items():
             self.program.switches[ctypes.c_uint32(index)] = config
-        for port in self.ports:
-            self._write(port)
-        for (switch, destination), ways in self._routes.items():
-            if len(ways) > MAX_NEXT_HOPS:
-                raise Problem(switch, f"has {len(ways)} equal-cost next hops to {destination}, at most {MAX_NEXT_HOPS}")
-            key, route = self._route(switch, destination, ways)
-            self.program.routes[key] = route
+        for ifindex in self._ends:
+            self._write(ifindex)
+        self._write_routes()
         self.verify()
 
     def verify(self) -> None:
         """Read every map back. Raises Problem at the first value that is not what was written."""
         for index, config in self._configs.items():
             _same(self._names[index], config, self.program.switches[ctypes.c_uint32(index)])
-        for port in self.ports:
-            live = self.program.ports[ctypes.c_uint32(port.ifindex)]
-            _same(port.device, self._port_configs[port.ifindex], live)
+        for ifindex, end in self._ends.items():
+            _same(end.device, self._port_configs[ifindex], self.program.ports[ctypes.c_uint32(ifindex)])
         for (switch, destination), ways in self._routes.items():
             key, route = self._route(switch, destination, ways)
             _same(f"{switch} → {destination}", route, self.program.routes[key])
 
     def set_loss(self, device: str, share: float) -> None:
-        """Lose a random share (0 to 1) of what is to leave by a switch port, as a bad cable would."""
-        port = self._port(device)
-        self._port_configs[port.ifindex].loss_q32 = round(share * CERTAIN_Q32)
-        self._write(port)
+        """Lose a random share (0 to 1) of what is to leave by a port, as a bad cable would; of what a host sends, as it
+        comes in at its switch."""
+        config = self._port_configs[self._end(device).ifindex]
+        config.loss_q32 = round(share * CERTAIN_Q32)
+        self._write(self._end(device).ifindex)
 
     def effective(self) -> dict[str, Any]:
         """What the ports really do, from their maps: one entry when all do the same, else one for each device."""
         described: dict[str, dict[str, Any]] = {}
         for port in self.ports:
             config = self.program.ports[ctypes.c_uint32(port.ifindex)]
-            described[port.device] = effective(config.aqm) | {"loss": config.loss_q32 / CERTAIN_Q32}
+            live = {"loss": config.loss_q32 / CERTAIN_Q32, "up": not config.flags & PORT_DOWN}
+            described[port.device] = effective(config.aqm) | live
         first = next(iter(described.values()))
         same = all(one == first for one in described.values())
         names = {number: name for name, number in LOAD_BALANCING.items()}
+        switches = {name: self.program.switches[ctypes.c_uint32(index)] for index, name in enumerate(self._names)}
+        one = next(iter(switches.values()))
         return {
-            "load_balancing": {
-                name: names[self.program.switches[ctypes.c_uint32(index)].load_balancing]
-                for index, name in enumerate(self._names)
-            },
+            "load_balancing": {name: names[config.load_balancing] for name, config in switches.items()},
+            "flowlet_gap_s": one.flowlet_gap_ns / 1e9,
+            "shared_buffer_bytes": one.shared_bytes or None,
             "ports": {"all": first} if same else described,
         }
 
     def reset_counters(self) -> None:
         """Count from here: counters by difference, peaks forgotten. Traffic may go on."""
         self._epoch += 1
-        for port in self.ports:
-            self._port_configs[port.ifindex].epoch = self._epoch
-            self._write(port)
+        for ifindex in self._ends:
+            self._port_configs[ifindex].epoch = self._epoch
+            self._write(ifindex)
         self._baseline = self._snapshot()
 
     def counters(self) -> list[dict[str, Any]]:
         """One row for each (switch port, queue, precedence), columns as model.result.TABLES["ports"]."""
-        return [row for port in self.ports for row in self._rows(port)]
+        found = self._counters(self.ports)
+        return [
+            {"switch": port.node, "port": port.device} | row
+            for i, port in enumerate(self.ports)
+            for row in found.rows(i)
+        ]
+
+    def host_counters(self) -> list[dict[str, Any]]:
+        """One row for each (host, queue, precedence): what its interface received, sent, and what died under way to it
+        on a cut cable (dropped_down, of the received), packets and bytes."""
+        found = self._counters(self.hosts)
+        names = ("queue", "precedence", *(f"{what}_{unit}" for what in ("received", "sent", "dropped_down")
+                                          for unit in ("packets", "bytes")))  # fmt: skip
+        return [
+            {"host": host.node} | {name: row[name] for name in names}
+            for i, host in enumerate(self.hosts)
+            for row in found.rows(i)
+        ]
 
     def strays(self) -> list[dict[str, Any]]:
         """What came in at a switch port and had no egress port: rows of port, not_ipv4 and unrouted packets."""
-        rows = []
-        for port in self.ports:
-            state, before = self._state(port.ifindex), self._baseline[port.ifindex]
-            not_ipv4 = state.not_ipv4.packets - before.not_ipv4.packets
-            unrouted = state.unrouted.packets - before.unrouted.packets
-            rows.append({"port": port.device, "not_ipv4_packets": not_ipv4, "unrouted_packets": unrouted})
-        return rows
+        found = self._counters(self.ports)
+        return [{"port": port.device} | found.strays(i) for i, port in enumerate(self.ports)]
+
+    def backlogs(self) -> npt.NDArray[np.uint64]:
+        """[port, queue] in bytes, the ports as in self.ports: read from the switches' own memory, without a call."""
+        live = np.frombuffer(self.program.backlogs, np.uint64).reshape(-1, QUEUES)
+        return live[self._port_rows]
 
     def conservation(self, drain_s: float) -> list[str]:
         """Where packets or bytes are not accounted for, since the fabric was made; empty when all are.
 
-        Waits up to drain_s for the queues to run empty. On every link and queue what was enqueued must have been
-        dequeued; in every switch what came in must have been enqueued, dropped or unrouted.
+        Waits up to drain_s for the queues to run empty.
         """
         deadline = time.monotonic() + drain_s
-        while True:
-            ledger = Ledger(self._snapshot(), {port.ifindex: port.switch for port in self.ports})
-            if ledger.drained() or time.monotonic() > deadline:
-                break
+        live = np.frombuffer(self.program.backlogs, np.uint64)
+        while live.any() and time.monotonic() < deadline:
             time.sleep(_DRAIN_POLL_S)
-        names = {port.ifindex: port.device for port in self.ports}
-        names |= {ifindex: name for name, ifindex in self._hosts.items()}
-        return ledger.violations(names)
+        names = {end.ifindex: end.device for end in self.ports} | {end.ifindex: end.node for end in self.hosts}
+        return violations(self._snapshot(), names, {port.ifindex: port.node for port in self.ports})
 
-    def _port(self, device: str) -> SwitchPort:
-        for port in self.ports:
-            if port.device == device:
-                return port
-        known = ", ".join(port.device for port in self.ports)
-        raise Problem(device, "is not a switch port of this fabric", f"known: {known}")
+    def _counters(self, ends: Sequence[LinkEnd]) -> Counters:
+        return Counters(self._baseline, self._snapshot(), [end.ifindex for end in ends], self._epoch)
 
-    def _write(self, port: SwitchPort) -> None:
-        self.program.ports[ctypes.c_uint32(port.ifindex)] = self._port_configs[port.ifindex]
+    def _end(self, device: str) -> LinkEnd:
+        for end in self._ends.values():
+            if end.device == device:
+                return end
+        known = ", ".join(end.device for end in self._ends.values())
+        raise Problem(device, "is not a port of this fabric", f"known: {known}")
+
+    def _port_config(self, end: LinkEnd, intent: QosIntent) -> PortConfig:
+        frame_ns = min(round(FRAME_BYTES * 8e9 / end.rate_bps), 2**32 - 1)
+        if not isinstance(end, SwitchPort):
+            return PortConfig(switch_index=_NO_SWITCH, frame_ns=frame_ns)
+        aqm = render(intent)
+        flags = (PORT_HOST_FACING if end.host_facing else 0) | (PORT_AVERAGES if averages(aqm) else 0)
+        index = self._names.index(end.node)
+        return PortConfig(switch_index=index, flags=flags, frame_ns=frame_ns, aqm=aqm)
+
+    def _write(self, ifindex: int) -> None:
+        self.program.ports[ctypes.c_uint32(ifindex)] = self._port_configs[ifindex]
+
+    def _write_routes(self) -> None:
+        for (switch, destination), ways in self._routes.items():
+            if len(ways) > MAX_NEXT_HOPS:
+                raise Problem(switch, f"has {len(ways)} equal-cost next hops to {destination}, at most {MAX_NEXT_HOPS}")
+            key, route = self._route(switch, destination, ways)
+            self.program.routes[key] = route
 
     def _route(self, switch: str, destination: IPv4Address, ways: Sequence[int]) -> tuple[RouteKey, Route]:
         key = RouteKey(self._names.index(switch), (ctypes.c_uint8 * 4)(*destination.packed))
-        return key, Route(len(ways), (ctypes.c_uint32 * MAX_NEXT_HOPS)(*ways))
+        turn = self._turns[switch, destination]
+        return key, Route(len(ways), turn, (ctypes.c_uint32 * MAX_NEXT_HOPS)(*ways))
+
+    def _snapshot(self) -> Snapshot:
+        return Snapshot({ifindex: self._state(ifindex) for ifindex in self._ends})
 
     def _state(self, ifindex: int) -> PortState:
         return self.program.state[ctypes.c_uint32(ifindex)]
-
-    def _snapshot(self) -> dict[int, PortState]:
-        indexes: Iterable[int] = [*(port.ifindex for port in self.ports), *self._hosts.values()]
-        return {ifindex: self._state(ifindex) for ifindex in indexes}
-
-    def _rows(self, port: SwitchPort) -> Iterable[dict[str, Any]]:
-        state, before = self._state(port.ifindex), self._baseline[port.ifindex]
-        for queue in range(QUEUES):
-            now, then = state.queues[queue], before.queues[queue]
-            held_bytes = now.enqueued.bytes - now.dequeued.bytes
-            peak_bytes = now.peak_bytes if state.epoch == self._epoch else held_bytes
-            histogram = [a - b for a, b in zip(now.histogram, then.histogram, strict=True)]
-            for precedence in range(PRECEDENCES):
-                row = {"switch": port.switch, "port": port.device, "queue": queue, "precedence": precedence}
-                row |= _difference(now.precedences[precedence], then.precedences[precedence])
-                row["peak_backlog_bytes"] = peak_bytes if precedence == 0 else 0
-                row["backlog_histogram"] = histogram if precedence == 0 else []
-                yield row
-
-
-def _difference(now: ctypes.Structure, then: ctypes.Structure) -> dict[str, Any]:
-    row = {}
-    for name in ("enqueued", "dropped_wred", "dropped_tail", "dropped_loss", "marked_ce"):
-        for unit in ("packets", "bytes"):
-            row[f"{name}_{unit}"] = getattr(getattr(now, name), unit) - getattr(getattr(then, name), unit)
-    return row
 
 
 def _same(where: str, wanted: ctypes.Structure, live: ctypes.Structure) -> None:

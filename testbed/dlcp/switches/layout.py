@@ -19,8 +19,16 @@ CERTAIN_Q32 = 1 << 32
 PROFILE_ACTIVE = 1
 PROFILE_MARK = 2
 PORT_HOST_FACING = 1
+PORT_DOWN = 2
+PORT_AVERAGES = 4
 FLOW_HASH = 0
 PER_PACKET = 1
+ROUND_ROBIN = 2
+FLOWLET = 3
+FLOWLETS = 4096
+
+UNLIMITED_BYTES = 2**32 - 1
+"""limit_bytes of a queue without a limit (DLCP_AQM_UNLIMITED)."""
 
 
 class AqmProfile(ctypes.Structure):
@@ -43,10 +51,15 @@ class AqmQueue(ctypes.Structure):
     """struct dlcp_aqm_queue"""
 
     reserved_bytes: int
+    limit_bytes: int
+    alpha_q8: int
+    averaging: int
     profiles: ctypes.Array[AqmProfile]
     _fields_: ClassVar = [
         ("reserved_bytes", ctypes.c_uint32),
-        ("padding", ctypes.c_uint32),
+        ("limit_bytes", ctypes.c_uint32),
+        ("alpha_q8", ctypes.c_uint32),
+        ("averaging", ctypes.c_uint32),
         ("profiles", AqmProfile * PRECEDENCES),
     ]
 
@@ -55,12 +68,21 @@ class AqmPort(ctypes.Structure):
     """struct dlcp_aqm_port"""
 
     buffer_bytes: int
+    common_bytes: int
     queues: ctypes.Array[AqmQueue]
     _fields_: ClassVar = [
         ("buffer_bytes", ctypes.c_uint32),
-        ("padding", ctypes.c_uint32),
+        ("common_bytes", ctypes.c_uint32),
         ("queues", AqmQueue * QUEUES),
     ]
+
+
+class AqmAverage(ctypes.Structure):
+    """struct dlcp_aqm_average"""
+
+    bytes_q16: int
+    idle_since_ns: int
+    _fields_: ClassVar = [("bytes_q16", ctypes.c_uint64), ("idle_since_ns", ctypes.c_uint64)]
 
 
 class SwitchConfig(ctypes.Structure):
@@ -68,7 +90,14 @@ class SwitchConfig(ctypes.Structure):
 
     load_balancing: int
     seed: int
-    _fields_: ClassVar = [("load_balancing", ctypes.c_uint32), ("seed", ctypes.c_uint32)]
+    flowlet_gap_ns: int
+    shared_bytes: int
+    _fields_: ClassVar = [
+        ("load_balancing", ctypes.c_uint32),
+        ("seed", ctypes.c_uint32),
+        ("flowlet_gap_ns", ctypes.c_uint64),
+        ("shared_bytes", ctypes.c_uint64),
+    ]
 
 
 class PortConfig(ctypes.Structure):
@@ -77,14 +106,18 @@ class PortConfig(ctypes.Structure):
     switch_index: int
     flags: int
     epoch: int
+    cuts: int
     loss_q32: int
+    frame_ns: int
     aqm: AqmPort
     _fields_: ClassVar = [
         ("switch_index", ctypes.c_uint32),
         ("flags", ctypes.c_uint32),
         ("epoch", ctypes.c_uint32),
-        ("padding", ctypes.c_uint32),
+        ("cuts", ctypes.c_uint32),
         ("loss_q32", ctypes.c_uint64),
+        ("frame_ns", ctypes.c_uint32),
+        ("padding", ctypes.c_uint32),
         ("aqm", AqmPort),
     ]
 
@@ -101,8 +134,21 @@ class Route(ctypes.Structure):
     """struct dlcp_route"""
 
     count: int
+    turn: int
     ifindex: ctypes.Array[ctypes.c_uint32]
-    _fields_: ClassVar = [("count", ctypes.c_uint32), ("ifindex", ctypes.c_uint32 * MAX_NEXT_HOPS)]
+    _fields_: ClassVar = [
+        ("count", ctypes.c_uint32),
+        ("turn", ctypes.c_uint32),
+        ("ifindex", ctypes.c_uint32 * MAX_NEXT_HOPS),
+    ]
+
+
+class Flowlet(ctypes.Structure):
+    """struct dlcp_flowlet"""
+
+    last_ns: int
+    draw: int
+    _fields_: ClassVar = [("last_ns", ctypes.c_uint64), ("draw", ctypes.c_uint32), ("padding", ctypes.c_uint32)]
 
 
 class Tally(ctypes.Structure):
@@ -117,15 +163,25 @@ class PrecedenceCounters(ctypes.Structure):
     """struct dlcp_precedence_counters"""
 
     enqueued: Tally
+    sent: Tally
+    severed: Tally
     dropped_wred: Tally
     dropped_tail: Tally
+    dropped_shared: Tally
     dropped_loss: Tally
+    dropped_down: Tally
+    dropped_unrouted: Tally
     marked_ce: Tally
     _fields_: ClassVar = [
         ("enqueued", Tally),
+        ("sent", Tally),
+        ("severed", Tally),
         ("dropped_wred", Tally),
         ("dropped_tail", Tally),
+        ("dropped_shared", Tally),
         ("dropped_loss", Tally),
+        ("dropped_down", Tally),
+        ("dropped_unrouted", Tally),
         ("marked_ce", Tally),
     ]
 
@@ -133,17 +189,17 @@ class PrecedenceCounters(ctypes.Structure):
 class QueueState(ctypes.Structure):
     """struct dlcp_queue_state"""
 
-    enqueued: Tally
-    dequeued: Tally
     peak_bytes: int
-    histogram: ctypes.Array[ctypes.c_uint64]
+    doomed_packets: int
+    average: AqmAverage
     precedences: ctypes.Array[PrecedenceCounters]
+    histogram: ctypes.Array[ctypes.c_uint64]
     _fields_: ClassVar = [
-        ("enqueued", Tally),
-        ("dequeued", Tally),
         ("peak_bytes", ctypes.c_uint64),
-        ("histogram", ctypes.c_uint64 * HISTOGRAM_BUCKETS),
+        ("doomed_packets", ctypes.c_uint64),
+        ("average", AqmAverage),
         ("precedences", PrecedenceCounters * PRECEDENCES),
+        ("histogram", ctypes.c_uint64 * HISTOGRAM_BUCKETS),
     ]
 
 
@@ -152,15 +208,23 @@ class PortState(ctypes.Structure):
 
     lock: int
     epoch: int
+    cuts: int
+    beyond_bytes: int
     not_ipv4: Tally
-    unrouted: Tally
-    peak_bytes: int
     queues: ctypes.Array[QueueState]
     _fields_: ClassVar = [
         ("lock", ctypes.c_uint32),
         ("epoch", ctypes.c_uint32),
+        ("cuts", ctypes.c_uint32),
+        ("padding", ctypes.c_uint32),
+        ("beyond_bytes", ctypes.c_uint64),
         ("not_ipv4", Tally),
-        ("unrouted", Tally),
-        ("peak_bytes", ctypes.c_uint64),
         ("queues", QueueState * QUEUES),
     ]
+
+
+class Backlogs(ctypes.Structure):
+    """struct dlcp_backlogs"""
+
+    bytes: ctypes.Array[ctypes.c_uint64]
+    _fields_: ClassVar = [("bytes", ctypes.c_uint64 * QUEUES)]

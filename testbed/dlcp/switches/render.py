@@ -9,23 +9,31 @@ from dlcp.model.qos import PRECEDENCES, QUEUES, DropProfile, QosIntent
 from dlcp.switches.layout import (
     CERTAIN_Q32,
     FLOW_HASH,
+    FLOWLET,
     PER_PACKET,
     PROFILE_ACTIVE,
     PROFILE_MARK,
+    ROUND_ROBIN,
+    UNLIMITED_BYTES,
     AqmPort,
     AqmProfile,
+    AqmQueue,
 )
 
 _LARGEST_BYTES = 2**32 - 1
 
-LOAD_BALANCING = {"flow-hash": FLOW_HASH, "per-packet": PER_PACKET}
+_ALPHA_UNIT = 256
+"""Of alpha_q8."""
+
+LOAD_BALANCING = {"flow-hash": FLOW_HASH, "per-packet": PER_PACKET, "round-robin": ROUND_ROBIN, "flowlet": FLOWLET}
 
 
 def render(intent: QosIntent) -> AqmPort:
     """The value of every port's `aqm`.
 
-    Sizes are taken as they are; a probability is rounded to 2^-32. Raises Problem when the queues reserve more
-    than the port has (then their reserved bytes could not all be kept), or a size is beyond 32 bits.
+    Sizes are taken as they are; a probability is rounded to 2^-32, an alpha to 1/256. Raises Problem when the queues
+    reserve more than the port has (then their reserved bytes could not all be kept), one reserves more than its limit,
+    an alpha rounds to nothing, or a size is beyond 32 bits.
     """
     reserved_bytes = sum(queue.reserved_bytes for queue in intent.queues.values())
     if reserved_bytes > intent.port_buffer_bytes:
@@ -34,25 +42,60 @@ def render(intent: QosIntent) -> AqmPort:
             f"its queues reserve {reserved_bytes} B, the port's buffer is {intent.port_buffer_bytes} B",
             "reserve less, or enlarge port_buffer",
         )
-    port = AqmPort(buffer_bytes=_size(intent, intent.port_buffer_bytes))
+    buffer_bytes = _size(intent, intent.port_buffer_bytes)
+    port = AqmPort(buffer_bytes=buffer_bytes, common_bytes=buffer_bytes - reserved_bytes)
     for number in range(QUEUES):
-        queue = intent.queue(number)
-        port.queues[number].reserved_bytes = queue.reserved_bytes
-        for precedence, profile in enumerate(queue.profiles):
-            if profile is not None:
-                port.queues[number].profiles[precedence] = _profile(intent, profile)
+        port.queues[number] = _queue(intent, number)
     return port
 
 
+def averages(port: AqmPort) -> bool:
+    """True when some queue's profiles look at an average."""
+    return any(queue.averaging for queue in port.queues)
+
+
 def effective(port: AqmPort) -> dict[str, Any]:
-    """What a port's map value means, in the words of the intent; queues that are plain tail drop are left out."""
-    queues: dict[str, Any] = {}
-    for number in range(QUEUES):
-        queue = port.queues[number]
-        profiles = [_described(queue.profiles[precedence]) for precedence in range(PRECEDENCES)]
-        if queue.reserved_bytes or any(profiles):
-            queues[str(number)] = {"reserved_bytes": queue.reserved_bytes, "profiles": profiles}
-    return {"port_buffer_bytes": port.buffer_bytes, "queues": queues}
+    """What a port's map value means, in the words of the intent; a queue's words that say nothing are left out, and so
+    are queues that are plain tail drop."""
+    queues = {str(number): _queue_in_words(port.queues[number]) for number in range(QUEUES)}
+    plain = _queue_in_words(AqmQueue(limit_bytes=UNLIMITED_BYTES, alpha_q8=_ALPHA_UNIT))
+    return {
+        "port_buffer_bytes": port.buffer_bytes,
+        "queues": {number: words for number, words in queues.items() if words != plain},
+    }
+
+
+def _queue(intent: QosIntent, number: int) -> AqmQueue:
+    queue = intent.queue(number)
+    limit_bytes = UNLIMITED_BYTES if queue.limit_bytes is None else _size(intent, queue.limit_bytes)
+    alpha_q8 = round(queue.alpha * _ALPHA_UNIT)
+    if queue.reserved_bytes > limit_bytes:
+        what = f"queue {number} reserves {queue.reserved_bytes} B, its limit is {limit_bytes} B"
+        raise Problem(f"QoS intent {intent.name}", what, "a queue cannot hold what it reserves beyond its limit")
+    if alpha_q8 == 0:
+        what = f"alpha {queue.alpha} of queue {number} is below half of 1/{_ALPHA_UNIT}, the smallest step"
+        raise Problem(f"QoS intent {intent.name}", what, f"alpha is counted in 1/{_ALPHA_UNIT}")
+    made = AqmQueue(
+        reserved_bytes=queue.reserved_bytes, limit_bytes=limit_bytes, alpha_q8=alpha_q8, averaging=queue.averaging
+    )
+    for precedence, profile in enumerate(queue.profiles):
+        if profile is not None:
+            made.profiles[precedence] = _profile(intent, profile)
+    return made
+
+
+def _queue_in_words(queue: AqmQueue) -> dict[str, Any]:
+    words: dict[str, Any] = {
+        "reserved_bytes": queue.reserved_bytes,
+        "profiles": [_described(queue.profiles[precedence]) for precedence in range(PRECEDENCES)],
+    }
+    if queue.limit_bytes != UNLIMITED_BYTES:
+        words["limit_bytes"] = queue.limit_bytes
+    if queue.averaging:
+        words["averaging"] = queue.averaging
+    if queue.alpha_q8 != _ALPHA_UNIT:
+        words["alpha"] = queue.alpha_q8 / _ALPHA_UNIT
+    return words
 
 
 def _profile(intent: QosIntent, profile: DropProfile) -> AqmProfile:
