@@ -14,7 +14,11 @@ import pyarrow.parquet as pq
 from synthetic_results import PROFILE, REAL, make_results
 
 from dlcp.errors import Problem
+from dlcp.model.result import SINCE
+from dlcp.model.tables import check_table
+from dlcp.report.fabric_plots import queue_counts
 from dlcp.report.load import load
+from dlcp.runner.store import load_result, wrong_tables
 
 
 @pytest.fixture
@@ -54,7 +58,7 @@ def test_load__a_suspect_run_is_there_but_not_trusted(experiment: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "why"), [
-    (3, "written in format 3; this dlcp reads up to 2"),
+    (4, "written in format 4; this dlcp reads up to 3"),
     (0, "result.json names no format_version"),
     (None, "result.json names no format_version"),
 ])  # fmt: skip
@@ -63,6 +67,21 @@ def test_load__other_formats_are_left_out_with_words(experiment: Path, version: 
     loaded = load(experiment)
     assert len(loaded.runs) == 11
     assert [(one.path.name, one.why) for one in loaded.left_out] == [("tcp-profile-0", why)]
+
+
+def test_load__older_results_lack_what_came_later(experiment: Path) -> None:
+    """Of format 2 are results whose ports know three causes of a drop and nothing of what came in."""
+    run = experiment / "tcp-profile-0"
+    before = queue_counts(load(experiment))
+    edit(run, format_version=2)
+    table = pq.read_table(run / "ports.parquet")
+    pq.write_table(table.drop_columns(list(SINCE["ports"])), run / "ports.parquet")
+    assert check_table(run, "ports") == ""
+    assert wrong_tables(run, load_result(run)) == {}
+    loaded = load(experiment)
+    assert (len(loaded.runs), loaded.left_out) == (12, ())
+    assert loaded.table("ports")["received_packets"].isna().any()
+    assert queue_counts(loaded).equals(before)
 
 
 def test_load__broken_directories_are_left_out_with_words(experiment: Path) -> None:

@@ -126,10 +126,8 @@ def test_render__says_limits_averages_and_alphas() -> None:
     queues = {2: QueueIntent(limit="20 kB", averaging=9), 4: QueueIntent(alpha=0.5), 6: QueueIntent(alpha=1.0)}
     port = render(QosIntent(name="more", port_buffer="60 kB", queues=queues))
     bare = {"reserved_bytes": 0, "profiles": [None, None, None]}
-    assert effective(port)["queues"] == {
-        "2": bare | {"limit_bytes": 20_000, "averaging": 9},
-        "4": bare | {"alpha": 0.5},
-    }
+    said = {"2": bare | {"limit_bytes": 20_000, "averaging": 9}, "4": bare | {"alpha": 0.5}}
+    assert effective(port)["queues"] == said
     assert averages(port)
     assert not averages(render(INTENT))
 
