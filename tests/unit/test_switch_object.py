@@ -15,7 +15,7 @@ from dlcp.paths import REPOSITORY
 from dlcp.switches import build, layout
 from dlcp.switches.bpf import OBJECT
 from dlcp.switches.render import averages, effective, render
-from dlcp.switches.tc import Port, burst_bytes, port_lines
+from dlcp.switches.tc import Port, bucket_bytes, burst_bytes, port_lines
 
 NATIVE = REPOSITORY / "testbed" / "native"
 
@@ -161,6 +161,10 @@ def test_port_lines__serve_queue_7_first() -> None:
     assert priorities == {str(queue): str(7 - queue) for queue in range(8)}
 
 
-@pytest.mark.parametrize("rate_bps", [1e6, 100e6, 10e9])
-def test_bursts_are_a_few_frames_or_fifty_microseconds(rate_bps: float) -> None:
-    assert burst_bytes(rate_bps) == max(4 * 1514, int(rate_bps / 8 * 50e-6))
+@pytest.mark.parametrize(
+    ("rate_bps", "expected_bytes"),
+    [(1e6, 6), (10e6, 62), (50e6, 1514), (100e6, 4 * 1514), (250e6, 10 * 1514), (1e9, 10 * 1514), (10e9, 62_500)],
+)
+def test_bursts_are_short_against_queueing_and_long_against_late_timers(rate_bps: float, expected_bytes: int) -> None:
+    assert burst_bytes(rate_bps) == expected_bytes
+    assert bucket_bytes(rate_bps) == expected_bytes + 1514
