@@ -13,7 +13,11 @@ import pytest
 from yaml import safe_dump
 
 from dlcp.paths import EXPERIMENTS, REPOSITORY
+<<<<<<< HEAD
 from dlcp.runner.calibration import Calibration, fingerprint
+=======
+from dlcp.substrates.probe import probe_delays
+>>>>>>> a8b911e (Link delays are unsupported where the kernel has no netem: plan, run and shell say so with the remedy; doctor lists it as optional)
 from experiments import document
 
 
@@ -199,6 +203,28 @@ def test_plan(tmp_path: Path) -> None:
     for words in ("15 runs on emulate", "stand for 10 Gbit/s", "RTO floor", data["runs"][0]["id"]):
         assert words in text.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may ask the kernel for netem; run as root")
+def test_link_delays_are_supported_or_said_to_be_unsupported(tmp_path: Path) -> None:
+    name = write(tmp_path, topology={"kind": "star", "hosts": 4, "rate": "100 Mbit/s", "delay": "1 ms"})
+    if probe_delays().ok:
+        assert dlcp("plan", name, cwd=tmp_path).returncode == 0
+        return
+    for command in ("plan", "run", "shell"):
+        done = dlcp(command, name, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (3, "")
+        assert "unsupported: its delay of 1 ms needs the kernel's netem" in done.stderr
+        assert "modprobe sch_netem" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes nobody for a moment; run as root")
+def test_delays_may_be_planned_without_root(tmp_path: Path) -> None:
+    name = write(tmp_path, topology={"kind": "star", "hosts": 4, "rate": "100 Mbit/s", "delay": "1 ms"})
+    command = ["unshare", "--user", sys.executable, "-m", "dlcp.cli", "plan", name]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "link delays of up to 1 ms" in done.stdout
 
 
 @pytest.mark.parametrize("kind", ["schemes", "workloads", "switches", "topologies"])

@@ -13,7 +13,7 @@ from pathlib import Path
 from dlcp.model.units import show_size
 from dlcp.paths import REPOSITORY, install_command
 from dlcp.runner import calibration
-from dlcp.substrates.probe import Check, probe
+from dlcp.substrates.probe import Check, probe, probe_delays
 
 DATA_FOLDER = Path("/usr/share/datasets/fashion-mnist")
 """Where Debian's package dataset-fashion-mnist puts its files; $DLCP_DATA names another folder."""
@@ -43,6 +43,7 @@ def examine(results: Path) -> list[Group]:
     return [
         Group("machine", (_cores(), _memory(), room(results, MIN_DISK_BYTES))),
         emulation(),
+        Group("link delays", (probe_delays(),), needed=False),
         native_core(),
         training_jobs(),
         Group("reports", reports),

@@ -11,6 +11,7 @@ from dlcp.runner import scale_down as scaling_down
 from dlcp.runner.admission import Load, Machine, admit, factor_that_fits, loads_of
 from dlcp.runner.calibration import Costs, costs
 from dlcp.runner.check import Ready
+from dlcp.runner.delays import require_delays
 from dlcp.runner.estimate import Estimate, estimate
 from dlcp.runner.execute import missing
 from dlcp.runner.plan import Cell, Plan, plan
@@ -67,6 +68,8 @@ def outline(
             scaled = scaling_down.sentence(whole, ready)
     planned = plan(ready, substrate)
     loads = admit(ready, machine) if emulated else []
+    if emulated:
+        require_delays(ready.experiment.topology.graph)
     had, _ = Store(results, ready.experiment.name).load()
     todo = missing(planned, had, retry_suspect=retry_suspect)
     time = estimate(planned, todo, had)

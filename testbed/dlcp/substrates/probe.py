@@ -53,8 +53,15 @@ def probe() -> list[Check]:
     """Every check, in the order in which gaps should be mended. Needs about 0.2 s; changes nothing on the machine."""
     checks = [_root(), *(_program(name, remedy) for name, remedy in _PROGRAMS.items()), _libbpf(), _mininet()]
     if all(check.ok for check in checks):
-        return [*checks, *_features()]
+        return [*checks, *_inside()]
     return [*checks, *(Check(name, False, "not tried: mend the above first", tried=False) for name in _FEATURES)]
+
+
+def probe_delays() -> Check:
+    """Whether links can have a delay here: what a fabric without delays does not need. As probe(), about 0.2 s."""
+    if not _root().ok:
+        return Check("netem", False, "not tried: needs root", f"run it as root: {sudo_command()} …", tried=False)
+    return _inside("netem")[-1]
 
 
 def machine_facts() -> dict[str, Any]:
@@ -71,8 +78,9 @@ def machine_facts() -> dict[str, Any]:
 
 
 def main(arguments: list[str]) -> int:
-    """Entry point inside the namespaces: one JSON list of checks on stdout."""
-    print(json.dumps([asdict(check) for check in _try_features()]))
+    """Entry point inside the namespaces: one JSON list of checks on stdout; "netem" as argument: of that alone."""
+    found = [_netem()] if arguments == ["netem"] else _try_features()
+    print(json.dumps([asdict(check) for check in found]))
     return 0
 
 
@@ -101,10 +109,10 @@ def _mininet() -> Check:
     return Check("Mininet", True, str(_installed("mininet")))
 
 
-def _features() -> list[Check]:
+def _inside(*arguments: str) -> list[Check]:
     """The kernel's part, tried where nothing remains of it."""
     try:
-        process = start_private(f"{__name__}:main", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = start_private(f"{__name__}:main", arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     except MachineCannot as problem:
         return [Check("private namespaces", False, problem.what, problem.hint)]
     try:
@@ -152,6 +160,12 @@ def _try_features() -> list[Check]:
         ("host namespace", partial(_run, "mnexec -n true"), "apt-get install --no-install-recommends mininet"),
     ]
     return [_tried(name, attempt, remedy) for name, attempt, remedy in tried]
+
+
+def _netem() -> Check:
+    _run(f"ip link add name {_DEVICE} type veth peer name probe1")
+    command = f"tc qdisc add dev {_DEVICE} root netem delay 1ms limit 1000"
+    return _tried("netem", partial(_run, command), "modprobe sch_netem")
 
 
 def _tried(name: str, attempt: Callable[[], str], remedy: str) -> Check:
