@@ -13,11 +13,8 @@ import pytest
 from yaml import safe_dump
 
 from dlcp.paths import EXPERIMENTS, REPOSITORY
-<<<<<<< HEAD
 from dlcp.runner.calibration import Calibration, fingerprint
-=======
 from dlcp.substrates.probe import probe_delays
->>>>>>> a8b911e (Link delays are unsupported where the kernel has no netem: plan, run and shell say so with the remedy; doctor lists it as optional)
 from experiments import document
 
 
