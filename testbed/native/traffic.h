@@ -74,9 +74,9 @@ struct dlcp_arrival {
 	int64_t last_ns;
 };
 
-/* strangers: datagrams and connections that belong to no flow of the plan, or to none from where they came. */
+/* packets, datagram_bytes: over UDP; bytes: over both. strangers: datagrams and connections that belong to no flow of the plan, or to none from where they came. */
 struct dlcp_sink_statistics {
-	uint64_t packets, bytes, overflow, connections, strangers, cpu_ns;
+	uint64_t packets, bytes, datagram_bytes, overflow, connections, strangers, cpu_ns;
 };
 
 struct dlcp_source;

@@ -121,6 +121,7 @@ static void take_datagram(struct dlcp_sink *sink, struct mmsghdr *one, const uin
 		return;
 	}
 	sink->statistics.packets++;
+	sink->statistics.datagram_bytes += one->msg_len;
 	sink->arrivals[number].packets++;
 	count(sink, (uint32_t)number, one->msg_len, arrival_ns(sink, &one->msg_hdr));
 }

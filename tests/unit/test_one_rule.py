@@ -2,7 +2,6 @@
 
 import pytest
 
-from dlcp.agents.background import PAYLOAD_BYTES
 from dlcp.model.qos import PRECEDENCES, QUEUES
 from dlcp.model.regime import PACKET_BYTES
 from dlcp.model.workload import MOST_SOURCE_PORTS
@@ -10,10 +9,11 @@ from dlcp.transport import values
 from dlcp.transport._native import lib
 from dlcp.transport.codepoint import tos_of_queue
 from dlcp.transport.tagging import ELEMENT_BYTES, PACKET_ELEMENTS
+from dlcp.transport.traffic import DATAGRAM_BYTES
 
 
 def test_packets_are_of_the_size_that_wire_h_says() -> None:
-    assert PACKET_ELEMENTS * ELEMENT_BYTES == PACKET_BYTES == PAYLOAD_BYTES == lib.DLCP_PAYLOAD_BYTES
+    assert PACKET_ELEMENTS * ELEMENT_BYTES == PACKET_BYTES == DATAGRAM_BYTES == lib.DLCP_PAYLOAD_BYTES
     assert values.PAYLOAD_BYTES == lib.DLCP_PAYLOAD_BYTES
 
 

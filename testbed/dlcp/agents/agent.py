@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from dlcp.agents import profile, records
-from dlcp.agents.background import Group, Sink, Source
+from dlcp.agents.background import HostTraffic
 from dlcp.agents.clock import Deadlines, be_punctual
 from dlcp.agents.jobs import JobSpec, digest
 from dlcp.agents.scripts import JobOptions, load_script
+from dlcp.agents.traffic_plan import TrafficSpec
 from dlcp.errors import Problem
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.endpoint import Endpoint, Floats, TransportError
@@ -51,8 +52,7 @@ class Agent:
         self._cpu_busy = 0.0
         self._training: Any = None
         self._evaluate: Callable[[], list[tuple[int, float, float, float]]] | None = None
-        self._sources: list[Source] = []
-        self._sink: Sink | None = None
+        self._traffic: HostTraffic | None = None
 
     def open(
         self,
@@ -145,32 +145,27 @@ class Agent:
         return {"rows": self._evaluate()}
 
     def background(
-        self, address: str, entries: list[dict[str, Any]], addresses: dict[str, str], sink: bool
+        self, host: str, spec: dict[str, Any], addresses: dict[str, str], tos: list[int], cookie: int
     ) -> dict[str, Any]:
-        """Get a host's background traffic ready: for each entry its TOS byte and the groups to send; and a sink."""
-        if sink:
-            self._sink = Sink(address)
-            self._sink.start()
-        self._sources = [
-            Source([Group(**group) for group in entry["groups"]], addresses, entry["tos"]) for entry in entries
-        ]
+        """Get a host's background traffic ready: its part of the plan, which follows from the spec."""
+        self._traffic = HostTraffic(host, TrafficSpec.model_validate(spec), addresses, tos, cookie)
         return {}
 
     def start_background(self, at: float) -> dict[str, Any]:
-        """Send from the instant `at` on, each entry in a thread."""
-        for source in self._sources:
-            source.start(at)
+        """Send from the instant `at` on (CLOCK_MONOTONIC)."""
+        assert self._traffic is not None, "background comes before start_background"
+        self._traffic.start(at)
         return {}
 
     def stop_sending(self) -> dict[str, Any]:
-        """End the sending; returns what was planned until now and what was sent."""
-        stopped = [source.stop() for source in self._sources]
-        worst = ("sched_late_s",)
-        return {name: (max if name in worst else sum)(found[name] for found in stopped) for name in stopped[0]}
+        """End the sending; returns what was due until now and what was sent. Nothing for a host that sends nothing."""
+        assert self._traffic is not None, "background comes before stop_sending"
+        return self._traffic.stop_sending()
 
-    def stop_counting(self) -> dict[str, Any]:
-        """End the counting; returns what arrived. Nothing for a host that is no sink."""
-        return self._sink.stop() if self._sink else {}
+    def stop_counting(self, path: str) -> dict[str, Any]:
+        """End the counting; returns what arrived, and writes what became of each flow to `path`."""
+        assert self._traffic is not None, "background comes before stop_counting"
+        return self._traffic.stop_counting(Path(path))
 
     def close(self) -> dict[str, Any]:
         """Close the transport."""

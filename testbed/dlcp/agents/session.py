@@ -1,4 +1,4 @@
-"""A job, or the background, from the caller's side: open, prepare, start at one instant, follow, collect."""
+"""A job from the caller's side: open, prepare, start at one instant, follow, collect."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dlcp.agents.background import Burst, incast_bursts, pace
 from dlcp.agents.handles import AgentError, AgentHandle, gather, request_all
 from dlcp.agents.jobs import JobSpec, digest
 from dlcp.agents.records import Columns, iteration_columns, message_columns, read_record
-from dlcp.model.workload import Background, TransportSettings
+from dlcp.model.workload import TransportSettings
 from dlcp.transport.opening import TCP_PORT, UDP_PORT
 
 OPEN_TIMEOUT_S = 20.0
@@ -21,8 +20,6 @@ COLLECT_TIMEOUT_S = 30.0
 EVALUATE_TIMEOUT_S = 120.0
 HEAD_START_S = 0.25
 """From the start command to the common start instant: every agent has read its command by then."""
-DRAIN_S = 0.1
-"""From the last background packet sent until sinks stop counting: a full path's queues drain in less."""
 GRACE_S = 5.0
 """What agents get beyond the time limit to say themselves what they wait for."""
 
@@ -163,73 +160,3 @@ class JobSession:
             "connects_to": spec.connects_to(rank),
             "link_rate_bps": self._link_rates_bps[spec.hosts[rank]],
         }
-
-
-class BackgroundSession:
-    """An experiment's background traffic on agents of their own: prepare(), start(), stop().
-
-    agents: by host, at least one for every source and sink; not those of the job. tos: the IPv4 TOS byte of each
-    entry's queue, in the order of entries. horizon_s: how long bursts are planned for.
-    """
-
-    def __init__(
-        self,
-        agents: dict[str, AgentHandle],
-        entries: tuple[Background, ...],
-        addresses: dict[str, str],
-        *,
-        seed: int,
-        horizon_s: float,
-        link_rate_bps: float,
-        tos: list[int],
-    ) -> None:
-        self._addresses = addresses
-        self._rate_bps = link_rate_bps
-        self._entries = entries
-        self._tos = tos
-        self._bursts = [incast_bursts(entry, seed, horizon_s, stream) for stream, entry in enumerate(entries)]
-        hosts = [host for entry in entries for host in (*entry.sources, *entry.sinks)]
-        self._agents = {host: agents[host] for host in dict.fromkeys(hosts)}
-
-    def prepare(self) -> None:
-        """Give every host its bursts and its sink."""
-        request_all(self._agents, {host: self._command(host) for host in self._agents}, PREPARE_TIMEOUT_S)
-
-    def start(self, at_s: float) -> None:
-        """Begin at an instant (CLOCK_MONOTONIC); burst times count from it."""
-        self._all({"command": "start_background", "at": at_s})
-
-    def stop(self) -> dict[str, float]:
-        """End, first all sources, then the sinks. planned_bytes (due until then), sent_bytes, refused_bytes, bursts,
-        late_bursts, received_bytes, received_packets, rx_overflow (packets): sums; sched_late_s: the worst of all."""
-        sent = self._all({"command": "stop_sending"})
-        time.sleep(DRAIN_S)
-        counted = self._all({"command": "stop_counting"})
-        summed = ("planned_bytes", "sent_bytes", "refused_bytes", "bursts", "late_bursts")
-        totals: dict[str, float] = dict.fromkeys((*summed, "received_bytes", "received_packets", "rx_overflow"), 0)
-        for found in (*sent.values(), *counted.values()):
-            for name in totals.keys() & found.keys():
-                totals[name] += found[name]
-        totals["sched_late_s"] = max((float(found["sched_late_s"]) for found in sent.values()), default=0.0)
-        return totals
-
-    def _command(self, host: str) -> dict[str, Any]:
-        entries = [
-            {"tos": tos, "groups": [vars(group) for group in pace(_of(bursts, host), self._rate_bps)]}
-            for tos, bursts in zip(self._tos, self._bursts, strict=True)
-        ]
-        sinks = {sink for entry in self._entries for sink in entry.sinks}
-        return {
-            "command": "background",
-            "address": self._addresses[host],
-            "entries": entries,
-            "addresses": {sink: self._addresses[sink] for sink in sorted(sinks)},
-            "sink": host in sinks,
-        }
-
-    def _all(self, command: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        return request_all(self._agents, dict.fromkeys(self._agents, command), PREPARE_TIMEOUT_S)
-
-
-def _of(bursts: list[Burst], source: str) -> list[tuple[float, str, int]]:
-    return [(burst.time_s, burst.sink, burst.size_bytes) for burst in bursts if burst.source == source]

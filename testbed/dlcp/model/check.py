@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from dlcp.errors import Problem
 from dlcp.model.buckets import small_bucket
+from dlcp.model.check_background import check_background
 from dlcp.model.check_faults import check_faults
 from dlcp.model.check_topology import check_topology
 from dlcp.model.document import Document, Loc
@@ -13,17 +14,15 @@ from dlcp.model.explain import did_you_mean
 from dlcp.model.metrics import METRICS
 from dlcp.model.notes import Notes
 from dlcp.model.parts import Parts
-from dlcp.model.qos import QUEUES
 from dlcp.model.regime import FRAME_BYTES
 from dlcp.model.topology import Graph
 from dlcp.model.units import show_rate, show_size
-from dlcp.model.workload import Incast, Job, Profile
+from dlcp.model.workload import Job, Profile
 
 MIN_BUFFER_PACKETS = 10
 """Below it a port drops most of every burst (DESIGN.md, "Scaling a lab into a laptop")."""
 MIN_REPEATS = 5
 """Fewer give no interval worth the name (DESIGN.md, "Results")."""
-CONTROL_QUEUE = QUEUES - 1
 MIN_RING = 2
 TRAINING_METRICS = frozenset({"final_accuracy", "time_to_accuracy_s"})
 
@@ -43,8 +42,7 @@ def check_parts(document: Document, parts: Parts) -> Found:
     for name, job in parts.jobs.items():
         _check_job(notes, name, job, hosts)
         _check_bucket(notes, name, job, parts)
-    for i, incast in parts.background.items():
-        _check_incast(notes, i, incast, hosts)
+    check_background(notes, parts.background, graph, _check_hosts)
     _check_labels(notes, parts)
     _check_expectations(notes, parts)
     _check_name_and_repeats(notes, parts)
@@ -114,22 +112,6 @@ def _check_bucket(notes: Notes, name: str, job: Job, parts: Parts) -> None:
     small = small_bucket(job, parts.workloads.get(job.workload), parts.scaling)
     if small is not None:
         notes.warn(("jobs", name, "workload" if small.of_workload else "bucket"), small.what, small.hint)
-
-
-def _check_incast(notes: Notes, i: int, incast: Incast, hosts: Sequence[str] | None) -> None:
-    here: Loc = ("background", i)
-    _check_hosts(notes, (*here, "sources"), incast.sources, hosts)
-    _check_hosts(notes, (*here, "sinks"), incast.sinks, hosts)
-    for j, sink in enumerate(incast.sinks):
-        if sink in incast.sources:
-            notes.wrong((*here, "sinks", j), f"{sink} is a source of this incast too", "a host cannot send to itself")
-    if incast.interval_s == 0:
-        notes.wrong((*here, "interval"), "interval 0 s: bursts without a pause are no bursts", "such as 200 ms")
-    if incast.burst_bytes == 0:
-        notes.wrong((*here, "burst"), "burst 0 B sends nothing", "such as 20 kB, or leave the background out")
-    if incast.queue == CONTROL_QUEUE:
-        what = f"queue {CONTROL_QUEUE} is for control packets: this background delays every acknowledgement"
-        notes.warn((*here, "queue"), what, f"0 to {CONTROL_QUEUE - 1}")
 
 
 def _check_hosts(notes: Notes, loc: Loc, named: Sequence[str], hosts: Sequence[str] | None) -> None:

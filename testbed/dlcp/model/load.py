@@ -8,15 +8,19 @@ from pathlib import Path
 from dlcp.errors import Problem
 from dlcp.model.check import check_parts
 from dlcp.model.check_topology import check_topology
-from dlcp.model.check_workload import check_workload
+from dlcp.model.check_workload import check_sizes, check_workload
 from dlcp.model.document import Document, read_document
 from dlcp.model.experiment import Experiment
 from dlcp.model.explain import did_you_mean, validate
 from dlcp.model.notes import Notes
 from dlcp.model.parts import Parts, collect
+from dlcp.model.sizes import SizeTable
 from dlcp.model.topology import Topology, TopologyKind
-from dlcp.model.workload import Workload
+from dlcp.model.workload import Poisson, Workload
 from dlcp.paths import EXPERIMENTS, TOPOLOGIES, WORKLOADS
+
+SIZES_FOLDER = "cdf"
+"""Of the folder of workloads: where tables of flow sizes lie."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,11 @@ def workload_names(folder: Path = WORKLOADS) -> list[str]:
     return sorted(file.stem for file in folder.glob("*.yaml"))
 
 
+def sizes_names(folder: Path = WORKLOADS) -> list[str]:
+    """Names of all tables of flow sizes beside the workloads of a folder."""
+    return sorted(file.stem for file in (folder / SIZES_FOLDER).glob("*.yaml"))
+
+
 def topology_names() -> list[str]:
     """Names of the topologies that come with the toolkit."""
     return sorted(file.stem for file in TOPOLOGIES.glob("*.yaml"))
@@ -73,9 +82,12 @@ def load_experiment(path: Path, workloads: Path = WORKLOADS) -> Loaded:
         problems = [problem for problem in problems if problem.where != document.where(("topology",))]
     parts = collect(document)
     used, workload_problems = _workloads(document, parts, workloads)
+    tables, sizes_problems = _sizes(document, workloads)
     parts = replace(parts, workloads=used)
     wrong, warnings = check_parts(document, parts)
-    problems = [*document.problems, *missing, *problems, *workload_problems, *wrong]
+    problems = [*document.problems, *missing, *problems, *workload_problems, *sizes_problems, *wrong]
+    if experiment is not None:
+        experiment = _with_sizes(experiment, tables)
     return Loaded(document, None if problems else experiment, parts, in_order(problems), in_order(warnings))
 
 
@@ -89,6 +101,18 @@ def load_workload(name: str, folder: Path = WORKLOADS) -> tuple[Workload | None,
     if workload is not None:
         problems += check_workload(document, workload, folder)
     return (None if problems else workload), in_order(problems)
+
+
+def load_sizes(name: str, folder: Path = WORKLOADS) -> tuple[SizeTable | None, list[Problem]]:
+    """cdf/<name>.yaml of a folder of workloads, or None and every problem that it has, with its own lines."""
+    document = read_document(folder / SIZES_FOLDER / f"{name}.yaml")
+    if document.data is None:
+        return None, document.problems
+    table, problems = validate(document, SizeTable)
+    problems = [*document.problems, *problems]
+    if table is not None:
+        problems += check_sizes(document, table)
+    return (None if problems else table), in_order(problems)
 
 
 def load_topology(name: str) -> tuple[TopologyKind | None, list[Problem]]:
@@ -161,3 +185,34 @@ def _workloads(document: Document, parts: Parts, folder: Path) -> tuple[dict[str
         if workload is not None:
             found[name] = workload
     return found, problems
+
+
+def _sizes(document: Document, folder: Path) -> tuple[dict[str, SizeTable], list[Problem]]:
+    """The tables that the background names, and what is wrong with the names or the files."""
+    found: dict[str, SizeTable] = {}
+    problems: list[Problem] = []
+    known = sizes_names(folder)
+    entries = document.get(("background",))
+    for i in range(len(entries) if isinstance(entries, list) else 0):
+        name = document.get(("background", i, "sizes"))
+        if not isinstance(name, str):
+            continue
+        if name not in known:
+            hint = did_you_mean(name, known) or f"there is no table in {folder / SIZES_FOLDER}"
+            where = document.where(("background", i, "sizes"))
+            problems.append(Problem(where, f"no table of flow sizes is called {name!r}", hint))
+            continue
+        table, wrong = load_sizes(name, folder)
+        problems += wrong
+        if table is not None:
+            found[name] = table
+    return found, problems
+
+
+def _with_sizes(experiment: Experiment, tables: dict[str, SizeTable]) -> Experiment:
+    """The experiment with every table in the place that waits for it."""
+    filled = tuple(
+        entry.model_copy(update={"table": tables.get(entry.sizes)}) if isinstance(entry, Poisson) else entry
+        for entry in experiment.background
+    )
+    return experiment.model_copy(update={"background": filled})

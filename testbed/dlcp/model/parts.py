@@ -11,7 +11,7 @@ from dlcp.model.explain import validate
 from dlcp.model.faults import Fault, FaultKind
 from dlcp.model.topology import Topology, TopologyKind
 from dlcp.model.units import Duration, Size
-from dlcp.model.workload import Background, Incast, Job, Workload
+from dlcp.model.workload import Background, Constant, Incast, Job, Poisson, Workload
 
 _TIME_LIMIT_S: float = Experiment.model_fields["time_limit_s"].default
 
@@ -33,7 +33,7 @@ class Parts:
     job_names: tuple[str, ...] = ()
     jobs: dict[str, Job] = field(default_factory=dict)
     faults: dict[int, FaultKind] = field(default_factory=dict)
-    background: dict[int, Incast] = field(default_factory=dict)
+    background: dict[int, Incast | Poisson | Constant] = field(default_factory=dict)
     schemes: dict[int, SchemeChoice] = field(default_factory=dict)
     expect: dict[int, Expectation] = field(default_factory=dict)
     workloads: dict[str, Workload] = field(default_factory=dict)

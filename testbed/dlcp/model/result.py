@@ -45,6 +45,13 @@ TABLES: dict[str, dict[str, str]] = {
         "marked_ce_packets": "int64", "marked_ce_bytes": "int64",
         "peak_backlog_bytes": "int64", "backlog_histogram": "list<int64>",
     },
+    # one background flow that was due before the job ended: an incast's burst of one source, a Poisson flow, a constant
+    # stream (whose bytes are what it sent). start: its first byte handed to the kernel, or its connection begun; NaN =
+    # never. end: its last byte at the sink's host; NaN = not all of it came
+    "flows": {
+        "entry": "int32", "kind": "string", "src": "string", "dst": "string", "bytes": "int64",
+        "planned_s": "double", "start_s": "double", "end_s": "double", "delivered_bytes": "int64",
+    },
     # one evaluation of a real job; time_s is since the job's first iteration began, evaluation excluded
     "training": {
         "job": "string", "step": "int32", "time_s": "double", "loss": "double", "accuracy": "double",
@@ -65,7 +72,7 @@ SINCE: dict[str, dict[str, int]] = {
 }
 """Table → column → the format_version that brought it; older results have it unknown."""
 
-TABLE_SINCE: dict[str, int] = {}
+TABLE_SINCE: dict[str, int] = {"flows": 3}
 """Table → the format_version that brought it; older results do not have it."""
 
 DROP_CAUSES = ("wred", "tail", "shared", "loss", "down", "unrouted")

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dlcp.model.base import Frozen
-from dlcp.model.units import Duration, Fraction, Size
+from dlcp.model.sizes import SizeTable
+from dlcp.model.units import Duration, Fraction, Rate, Size
 
 
 class Layer(Frozen):
@@ -105,7 +106,42 @@ class Incast(Frozen):
     queue: int = Field(default=0, ge=0, le=7)
 
 
-Background = Incast
+class Poisson(Frozen):
+    """Flows that arrive by a Poisson process, each from a random source to a random other host, of a random size.
+
+    sizes: a size CDF, workloads/cdf/<sizes>.yaml, in bytes of the lab; they are divided by the experiment's byte_scale,
+    as the jobs' messages are: these are other people's flows on the same scaled links. load: the mean share that the
+    frames of all flows take of the sources' links; a source is drawn in proportion to its link's rate. transport: each
+    flow is a TCP connection, or datagrams at the link's rate, one flow of a source after the other.
+    table: what `sizes` names, filled in when the experiment is loaded; nobody writes it.
+    """
+
+    kind: Literal["poisson"]
+    sources: tuple[str, ...] = Field(min_length=1)
+    sinks: tuple[str, ...] = Field(min_length=1)
+    sizes: str
+    load: Fraction = Field(gt=0, lt=1)
+    transport: Literal["tcp", "udp"] = "tcp"
+    queue: int = Field(default=0, ge=0, le=7)
+    table: SizeTable | None = None
+
+
+class Constant(Frozen):
+    """A steady stream of datagrams from each source to each other sink. rate: of each, in frame bytes on the wire."""
+
+    kind: Literal["constant"]
+    sources: tuple[str, ...] = Field(min_length=1)
+    sinks: tuple[str, ...] = Field(min_length=1)
+    rate_bps: Rate = Field(alias="rate")
+    queue: int = Field(default=0, ge=0, le=7)
+
+
+Background = Annotated[Incast | Poisson | Constant, Field(discriminator="kind")]
+
+
+def partners(entry: Incast | Poisson | Constant, source: str) -> tuple[str, ...]:
+    """The sinks that a source of the background may send to: all but itself."""
+    return tuple(sink for sink in entry.sinks if sink != source)
 
 
 MOST_SOURCE_PORTS = 16

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from dlcp.agents.traffic_plan import offered
 from dlcp.errors import MachineCannot
 from dlcp.model.experiment import Experiment
-from dlcp.model.regime import FRAME_BYTES, PACKET_BYTES
+from dlcp.model.regime import FRAME_BYTES
 from dlcp.model.topology import Graph
 from dlcp.model.units import show_rate
 from dlcp.model.workload import Job, Profile, Workload
@@ -129,12 +130,9 @@ def factor_that_fits(loads: list[Load], rate_bps: float) -> float | None:
 
 def _background(experiment: Experiment, graph: Graph, costs: Costs) -> tuple[float, float]:
     """Packets a second and cores of all background together."""
-    packets_per_s = cpu = 0.0
-    for incast in experiment.background:
-        offered = len(incast.sources) * incast.burst_bytes / PACKET_BYTES / incast.interval_s
-        packets_per_s += offered
-        cpu += offered * _packet_s(graph, [(a, b) for a in incast.sources for b in incast.sinks], costs)
-    return packets_per_s, cpu
+    found = [offered(entry, graph, experiment.scaling.byte_scale) for entry in experiment.background]
+    cpu = sum(one.packets_per_s * _packet_s(graph, list(one.pairs), costs) for one in found)
+    return sum(one.packets_per_s for one in found), cpu
 
 
 def _data_packet_s(ready: Ready, graph: Graph, exchanges: list[tuple[str, str]], costs: Costs) -> float:

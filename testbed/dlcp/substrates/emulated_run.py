@@ -14,10 +14,12 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from dlcp.agents.background_session import BackgroundResult, BackgroundSession
 from dlcp.agents.handles import AgentError, AgentHandle, Zygote
 from dlcp.agents.jobs import JobSpec, plan_job
 from dlcp.agents.records import Columns
-from dlcp.agents.session import BackgroundSession, JobResult, JobSession
+from dlcp.agents.session import JobResult, JobSession
+from dlcp.agents.traffic_plan import TrafficSpec, host_rates_bps
 from dlcp.errors import Problem
 from dlcp.model.experiment import experiment_intent
 from dlcp.model.regime import regime
@@ -65,7 +67,7 @@ class _Observed:
     start_s: float
     end_s: float
     monitor: fidelity.MachineMonitor
-    background: dict[str, float]
+    background: BackgroundResult | None
 
 
 class _Conductor:
@@ -158,9 +160,13 @@ class _Conductor:
         experiment = self._run.experiment
         if not experiment.background:
             return None
+        spec = TrafficSpec(
+            entries=experiment.background, rates_bps=host_rates_bps(self._graph), seed=self._run.seed,
+            horizon_s=experiment.time_limit_s, byte_scale=experiment.scaling.byte_scale,
+        )  # fmt: skip
         session = BackgroundSession(
-            agents, experiment.background, addresses, seed=self._run.seed, horizon_s=experiment.time_limit_s,
-            link_rate_bps=self._link_rate_bps, tos=[tos_of_queue(entry.queue) for entry in experiment.background],
+            agents, spec, addresses, tos=[tos_of_queue(entry.queue) for entry in experiment.background],
+            cookie=self._cookie(), directory=self._directory,
         )  # fmt: skip
         session.prepare()
         return session
@@ -176,8 +182,8 @@ class _Conductor:
                 end_s = session.wait(
                     lambda done: self._progress(done / iterations, f"iteration {done} of {iterations}")
                 )
-                totals = background.stop() if background is not None else {}
-        return _Observed(start_s, end_s, monitor, totals)
+                found = background.stop() if background is not None else None
+        return _Observed(start_s, end_s, monitor, found)
 
     def _write(
         self, job: JobResult, training: Columns | None, ports: list[dict[str, Any]], observed: _Observed
@@ -185,6 +191,10 @@ class _Conductor:
         write_columns(self._directory, "iterations", job.iterations)
         write_columns(self._directory, "messages", job.messages)
         write_rows(self._directory, "ports", ports)
+        if observed.background is None:
+            write_rows(self._directory, "flows", [])
+        else:
+            write_columns(self._directory, "flows", observed.background.flows)
         if training is None:
             write_rows(self._directory, "training", [])
         else:
@@ -205,18 +215,20 @@ class _Conductor:
         result.jct_s = duration_s
         result.traffic = {self._settings.kind: sum(job.messages["delivered_bytes"])}
         result.ideal = self._ideal(job)
+        background = observed.background.totals if observed.background is not None else {}
         waits = {host: found for host, found in job.statistics.items() if found["timed_waits"]}
         values = {
             "cpu_busy": observed.monitor.cpu_busy(observed.start_s, observed.end_s),
             "softnet_dropped": observed.monitor.softnet_dropped(),
-            "rx_overflow": sum(map(_overflow, job.statistics.values())) + observed.background.get("rx_overflow", 0),
+            "rx_overflow": sum(map(_overflow, job.statistics.values())) + background.get("rx_overflow", 0),
             "sched_late_s": max((found["sched_late_s"] for found in waits.values()), default=0.0),
             "link_utilisation": self._utilisation(ports, duration_s),
             "unaccounted_packets": unaccounted,
         }
-        if planned := observed.background.get("planned_bytes"):
-            values["background_offered"] = observed.background["sent_bytes"] / planned
-            values["background_late"] = observed.background["late_bursts"] / max(1, observed.background["bursts"])
+        if due_bytes := background.get("due_bytes"):
+            late = background["late_flows"] + background["due_flows"] - background["started_flows"]
+            values["background_offered"] = background["offered_bytes"] / due_bytes
+            values["background_late"] = late / background["due_flows"]
         if self._player is not None and self._timeline:
             values["fault_late_s"] = self._player.late_s
             result.warnings += self._player.never()
@@ -226,7 +238,7 @@ class _Conductor:
         elif reasons := fidelity.reasons(result.fidelity):
             result.status, result.reason = "suspect", reasons
         faults = [done.data() for done in self._player.done] if self._player is not None else []
-        result.statistics = job.statistics | {"background": observed.background, "faults": faults}
+        result.statistics = job.statistics | {"background": background, "faults": faults}
 
     def _utilisation(self, ports: list[dict[str, Any]], duration_s: float) -> float:
         """The busiest port's bytes against what its shaper lets through while the job ran, buffer emptied after."""

@@ -40,8 +40,10 @@ BOUNDS: dict[str, Bound] = {
     "fault_late_s": Bound(0.005, "s", "how late the latest fault or mending took effect"),
     "link_utilisation": Bound(1.01, "share", "busiest switch port's bytes against its shaper's rate"),
     "unaccounted_packets": Bound(0, "packets", "packets in minus packets out minus drops, over all ports"),
-    "background_offered": Bound(0.98, "share", "background bytes sent against planned", at_least=True),
-    "background_late": Bound(0.05, "share", "background bursts that began more than 5 ms late"),
+    "background_offered": Bound(
+        0.98, "share", "background bytes handed to the network (of TCP: of flows begun) against due", at_least=True
+    ),
+    "background_late": Bound(0.05, "share", "background flows that began more than 5 ms late, or not at all"),
 }
 
 

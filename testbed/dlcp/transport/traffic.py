@@ -57,6 +57,11 @@ def datagram_bytes(frame_bytes: int) -> int:
     return size
 
 
+def address_bytes(address: str) -> list[int]:
+    """ "198.18.0.1" → [198, 18, 0, 1]."""
+    return list(socket.inet_aton(address))
+
+
 def whole(size_bytes: Array, full_bytes: int = DATAGRAM_BYTES) -> Array:
     """Flow sizes raised so that the header fits into every datagram, the last one too."""
     size = np.maximum(size_bytes, HEADER_BYTES)
@@ -78,7 +83,7 @@ def expect(flows: Array, source: str, *, tcp: bool = False) -> Array:
     """What the one sink of one lane expects of it."""
     expected = np.zeros(len(flows), EXPECTED)
     expected["bytes"], expected["tcp"] = flows["bytes"], tcp
-    expected["source"] = list(socket.inet_aton(source))
+    expected["source"] = address_bytes(source)
     return expected
 
 
@@ -112,7 +117,7 @@ class Source:
             row.flows, row.sent, row.count = _pointer("flow", flows), _pointer("flow_sent", sent), len(flows)
             row.datagram_bytes, row.tos, row.tcp = lane.datagram_bytes, lane.tos, lane.tcp
             row.rate_bps = lane.rate_bps
-        places = [(list(socket.inet_aton(at)), port) for at, port in sinks]
+        places = [(address_bytes(at), port) for at, port in sinks]
         self._source = lib.dlcp_source_new(address.encode(), cookie, table, len(lanes), places, len(places))
         if self._source == ffi.NULL:
             raise _failure(f"source at {address}")
