@@ -451,6 +451,28 @@ int switch_ingress(struct __sk_buff *skb)
 	return bpf_redirect(egress, 0);
 }
 
+/* At the two inner ends of a link with a delay: what comes from one outer end goes on to the other, whose queue is the
+ * delay. The four ends are 4k to 4k + 3, the inner ones in the middle. */
+SEC("tc")
+int wire_ingress(struct __sk_buff *skb)
+{
+	uint32_t onward = skb->ifindex ^ 3;
+	struct frame frame;
+	struct place place;
+
+	if (!parse(skb, &frame))
+		return bpf_redirect(onward, 0); /* the port behind counts it */
+	if (!cross(skb->ifindex, &frame) || !find(onward, &frame, &place))
+		return TC_ACT_SHOT;
+	bpf_spin_lock(&place.port->lock);
+	settle(&place);
+	put(&place, &frame);
+	bpf_spin_unlock(&place.port->lock);
+	/* a clone, as at a host-facing port: a sender must not feel the delay as its own socket buffer */
+	bpf_clone_redirect(skb, onward, 0);
+	return TC_ACT_SHOT;
+}
+
 /* At every host interface: nothing but the account of the switch port that leads here. */
 SEC("tc")
 int host_ingress(struct __sk_buff *skb)

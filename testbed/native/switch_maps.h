@@ -2,7 +2,7 @@
  *
  * dlcp/switches/layout.py says the same in ctypes; a test compares every offset. A port is named by the interface index
  * of its device, chosen when the link is made: the two ends of a link are 2k and 2k + 1, so a port's far end is
- * `ifindex ^ 1`. Sizes are frame bytes with the Ethernet header and without preamble, FCS and gap.
+ * `ifindex ^ 1`. A link with a delay has four: its ends are 4k and 4k + 3, between them 4k + 1 and 4k + 2. Sizes are frame bytes with the Ethernet header and without preamble, FCS and gap.
  */
 #ifndef DLCP_SWITCH_MAPS_H
 #define DLCP_SWITCH_MAPS_H

@@ -55,3 +55,23 @@ def test_a_host_with_two_links_is_refused() -> None:
     links = (Link(a="h1", b="s1", rate=1e6), Link(a="h1", b="s2", rate=1e6), Link(a="h2", b="s1", rate=1e6))
     with pytest.raises(Problem, match="h1: has 2 links"):
         _ = Wiring(Graph(hosts=("h1", "h2"), switches=("s1", "s2"), links=links)).links
+
+
+def test_a_link_with_a_delay_has_two_inner_ends() -> None:
+    """The account finds a far end by ifindex ^ 1, and the program the other inner end by ifindex ^ 3."""
+    links = (
+        Link(a="h1", b="a", rate=1e6),
+        Link(a="a", b="b", rate=1e6, delay=0.002),
+        Link(a="h2", b="b", rate=1e6, delay=0.001),
+    )
+    wiring = Wiring(Graph(hosts=("h1", "h2"), switches=("a", "b"), links=links))
+    assert [(a.ifindex, b.ifindex) for a, b in wiring.links] == [(100, 101), (104, 107), (108, 111)]
+    assert [(wire.ifindex, wire.node, wire.delay_s) for wire in wiring.wires] == [
+        (105, "a", 0.002), (106, "b", 0.002), (109, "h2", 0.001), (110, "b", 0.001),
+    ]  # fmt: skip
+    assert sorted((a.ifindex, b.ifindex) for a, b in wiring.pairs) == [
+        (100, 101), (104, 105), (107, 106), (108, 109), (111, 110),
+    ]  # fmt: skip
+    devices = [end.device for pair in wiring.pairs for end in pair]
+    assert len(set(devices)) == 10
+    assert {"a-b", "b-a", "wire105", "wire106"} <= set(devices)

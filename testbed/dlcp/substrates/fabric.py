@@ -16,7 +16,7 @@ from dlcp.errors import Problem
 from dlcp.model.qos import QosIntent
 from dlcp.model.topology import Graph
 from dlcp.model.workload import HostSettings
-from dlcp.substrates import interfaces
+from dlcp.substrates import interfaces, wires
 from dlcp.substrates.netns import Namespace
 from dlcp.substrates.nodes import empty_network
 from dlcp.substrates.private import BPF_PINS
@@ -79,6 +79,7 @@ class Fabric:
             interfaces.verify(namespace, ports)
         for host in self._wiring.graph.hosts:
             interfaces.verify_addresses(self._namespaces[host], self._wiring, host, self._tcp_metrics())
+        wires.verify(self._own, self._wiring.wires, self._live.program)
         self._live.verify()
 
     def counters(self) -> list[dict[str, Any]]:
@@ -148,14 +149,17 @@ class Fabric:
         for host in wiring.graph.hosts:
             interfaces.disable_ipv6(self._namespaces[host])
         interfaces.disable_ipv6(self._own)
+        wires.require_delays(self._own, wiring.wires)
         interfaces.make_links(self._own, wiring, self.pids())
         self._switches = EmulatedSwitches(
             [SwitchPort(e.node, e.device, e.ifindex, e.rate_bps, e.faces_host) for e in wiring.switch_ends],
             [LinkEnd(e.node, e.device, e.ifindex, e.rate_bps) for e in wiring.host_ends.values()],
             wiring.routes(),
             BPF_PINS,
+            wires=[LinkEnd(w.node, w.device, w.ifindex, w.rate_bps) for w in wiring.wires],
         )
         self._switches.configure(self._intent, self._seed)
+        wires.set_up(self._own, wiring.wires, self._switches.program)
         for namespace, ports in self._ports_by_namespace():
             interfaces.set_up(namespace, ports)
         for host in wiring.graph.hosts:
@@ -165,6 +169,7 @@ class Fabric:
         for namespace, ports in self._ports_by_namespace():
             interfaces.wait_until_up(namespace, ports)
             interfaces.verify(namespace, ports)
+        wires.verify(self._own, wiring.wires, self._live.program)
         self._tell_mininet()
 
     def _start_nodes(self) -> None:

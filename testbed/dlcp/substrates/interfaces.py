@@ -39,10 +39,10 @@ def disable_ipv6(namespace: Namespace) -> None:
 def make_links(switches: Namespace, wiring: Wiring, pids: Mapping[str, int]) -> None:
     """All veth pairs at once, each end with its own interface index, hosts' ends in their namespaces."""
     lines = []
-    for a, b in wiring.links:
+    for a, b in wiring.pairs:
         ends = [
             f"name {end.device} index {end.ifindex} address {end.mac} numrxqueues 1 numtxqueues 1"
-            + (f" netns {pids[end.node]}" if end.is_host else "")
+            + (f" netns {pids[end.node]}" if end in wiring.host_ends.values() else "")
             for end in (a, b)
         ]
         lines.append(f"link add {ends[0]} type veth peer {ends[1]}")

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Interface
 
 from dlcp.errors import Problem
 from dlcp.model.check_topology import LONGEST_DEVICE_NAME, device_name
-from dlcp.model.topology import Graph
+from dlcp.model.topology import Graph, Link
 
 NETWORK_BITS = 15
 FIRST_ADDRESS = IPv4Address("198.18.0.0")
 """198.18.0.0/15 is set aside for benchmarks (RFC 2544) and routed nowhere."""
 
 _FIRST_IFINDEX = 100
-"""Above what a kernel makes in every namespace by itself (lo, ifb0, tunl0, …). Even: a link's ends are 2k, 2k + 1."""
+"""Above what a kernel makes in every namespace by itself (lo, ifb0, tunl0, …). A multiple of four: a link's ends
+are 2k and 2k + 1; with a delay 4k and 4k + 3."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,16 @@ class End:
 
 
 @dataclass(frozen=True)
+class WireEnd(End):
+    """An inner end of a link with a delay: the link is then two pairs of devices, and between them the delay.
+
+    What `node` has sent comes in here, leaves by the other inner end after delay_s, and reaches `neighbour`.
+    """
+
+    delay_s: float
+
+
+@dataclass(frozen=True)
 class Wiring:
     """All of a graph's link ends."""
 
@@ -46,17 +56,37 @@ class Wiring:
     @cached_property
     def links(self) -> tuple[tuple[End, End], ...]:
         """In the graph's order. Raises Problem for a name that no device can have, or a host with several links."""
-        indexes = itertools.count(_FIRST_IFINDEX)
+        index = _FIRST_IFINDEX
         ends = []
         for link in self.graph.links:
-            pair = (link.a, link.b), (link.b, link.a)
-            a, b = (self._end(node, other, next(indexes), link.rate_bps) for node, other in pair)
-            ends.append((a, b))
+            if link.delay_s:
+                index += -index % 4
+            far = index + (3 if link.delay_s else 1)
+            ends.append((self._end(link.a, link.b, index, link), self._end(link.b, link.a, far, link)))
+            index = far + 1
         for host in self.graph.hosts:
             count = len(self.graph.neighbours[host])
             if count != 1:
                 raise Problem(f"topology, host {host}", f"has {count} links; an emulated host has one")
         return tuple(ends)
+
+    @cached_property
+    def wires(self) -> tuple[WireEnd, ...]:
+        """The inner ends of all links with delays."""
+        return tuple(
+            WireEnd(**vars(end) | {"device": f"wire{inner}", "ifindex": inner}, delay_s=link.delay_s)
+            for link, ends in zip(self.graph.links, self.links, strict=True)
+            if link.delay_s
+            for end in ends
+            for inner in [end.ifindex ^ 1]
+        )
+
+    @cached_property
+    def pairs(self) -> tuple[tuple[End, End], ...]:
+        """Every pair of devices to make."""
+        inner = {wire.ifindex: wire for wire in self.wires}
+        halves = [(end, inner[end.ifindex ^ 1]) for pair in self.links for end in pair if end.ifindex ^ 1 in inner]
+        return (*(pair for pair in self.links if pair[0].ifindex ^ 1 not in inner), *halves)
 
     @cached_property
     def ends(self) -> tuple[End, ...]:
@@ -97,7 +127,7 @@ class Wiring:
                     found[switch, self.address(host).ip] = tuple(ports[switch, hop] for hop in hops)
         return found
 
-    def _end(self, node: str, neighbour: str, ifindex: int, rate_bps: float) -> End:
+    def _end(self, node: str, neighbour: str, ifindex: int, link: Link) -> End:
         is_host = node in self.graph.hosts
         device = device_name(node, neighbour, is_host=is_host)
         if len(device) > LONGEST_DEVICE_NAME:
@@ -106,4 +136,4 @@ class Wiring:
                 f"the device name {device} has {len(device)} characters, Linux takes {LONGEST_DEVICE_NAME}",
                 "use shorter node names",
             )
-        return End(node, neighbour, device, ifindex, rate_bps, is_host, neighbour in self.graph.hosts)
+        return End(node, neighbour, device, ifindex, link.rate_bps, is_host, neighbour in self.graph.hosts)

@@ -26,7 +26,7 @@ from dlcp.switches.layout import (
 )
 
 OBJECT = Path(__file__).with_name("switch.bpf.o")
-PROGRAMS = ("switch_ingress", "host_ingress", "host_egress")
+PROGRAMS = ("switch_ingress", "host_ingress", "host_egress", "wire_ingress")
 
 _REBUILD = "run: python -m dlcp.switches.build"
 _UPDATE_OR_CREATE = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 from dlcp.model.qos import PRECEDENCES, QUEUES
@@ -13,9 +13,13 @@ _OWN = ("enqueued", "sent", "dropped_wred", "dropped_tail", "dropped_shared", "d
 
 
 class Counters:
-    """From one snapshot to a later one; ports: the ifindexes to tell of. epoch: of the peaks."""
+    """From one snapshot to a later one; ports: the ifindexes to tell of. epoch: of the peaks. wired: those of them
+    that have a delay before their far end; what a cut cable took before the delay is told where it would have come
+    in."""
 
-    def __init__(self, before: Snapshot, now: Snapshot, ports: Sequence[int], epoch: int) -> None:
+    def __init__(
+        self, before: Snapshot, now: Snapshot, ports: Sequence[int], epoch: int, wired: Set[int] = frozenset()
+    ) -> None:
         here = now.rows(ports)
         there = now.rows(ifindex ^ 1 for ifindex in ports)
 
@@ -23,8 +27,11 @@ class Counters:
             return now.tally(name) - before.tally(name)
 
         self._tallies = {name: counted(name)[here] for name in _OWN}
-        self._tallies["received"] = counted("sent")[there]
-        self._tallies["dropped_down"] = counted("dropped_down")[here] + counted("severed")[there]
+        severed = counted("severed")
+        before_delay = severed[now.rows(ifindex ^ 3 if ifindex in wired else ifindex for ifindex in ports)]
+        before_delay[[ifindex not in wired for ifindex in ports]] = 0
+        self._tallies["received"] = counted("sent")[there] + before_delay
+        self._tallies["dropped_down"] = counted("dropped_down")[here] + severed[there] + before_delay
         self._peaks = now.peaks(epoch)[here]
         self._histograms = (now.histograms() - before.histograms())[here]
         self._not_ipv4 = (now.not_ipv4() - before.not_ipv4())[here]

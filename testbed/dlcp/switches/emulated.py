@@ -73,7 +73,8 @@ def intended(switches: Iterable[str], intent: QosIntent) -> dict[str, Any]:
 class EmulatedSwitches:
     """All switches of a fabric, and the account of its hosts' interfaces.
 
-    routes: (switch, destination) → equal-cost egress interface indexes.
+    routes: (switch, destination) → equal-cost egress interface indexes. wires: the inner ends of links with delays, as
+    ifindex ^ 1 of the outer ones, and ifindex ^ 3 of the outer ones at the far side.
     """
 
     def __init__(
@@ -82,10 +83,13 @@ class EmulatedSwitches:
         hosts: Sequence[LinkEnd],
         routes: Mapping[tuple[str, IPv4Address], Sequence[int]],
         pins: Path,
+        *,
+        wires: Sequence[LinkEnd] = (),
     ) -> None:
         self.ports = tuple(ports)
         self.hosts = tuple(hosts)
-        self._ends = {end.ifindex: end for end in (*self.ports, *self.hosts)}
+        self._wires = tuple(wires)
+        self._ends = {end.ifindex: end for end in (*self.ports, *self.hosts, *self._wires)}
         self._names = sorted({port.node for port in ports})
         self._turns = {key: turn for turn, key in enumerate(routes)}
         self._routes = dict(routes)
@@ -210,10 +214,12 @@ class EmulatedSwitches:
         while live.any() and time.monotonic() < deadline:
             time.sleep(_DRAIN_POLL_S)
         names = {end.ifindex: end.device for end in self.ports} | {end.ifindex: end.node for end in self.hosts}
+        names |= {wire.ifindex: f"delay from {wire.node} at {wire.device}" for wire in self._wires}
         return violations(self._snapshot(), names, {port.ifindex: port.node for port in self.ports})
 
     def _counters(self, ends: Sequence[LinkEnd]) -> Counters:
-        return Counters(self._baseline, self._snapshot(), [end.ifindex for end in ends], self._epoch)
+        wired = {wire.ifindex ^ 1 for wire in self._wires}
+        return Counters(self._baseline, self._snapshot(), [end.ifindex for end in ends], self._epoch, wired)
 
     def _end(self, device: str) -> LinkEnd:
         for end in self._ends.values():
