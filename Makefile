@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # Tests that may run beside each other. The others load the machine or time it, and run one by one.
 APART := tests/unit/ tests/wire/
 
-.PHONY: help setup setup-dev emulate test lint fuzz golden notebooks clean
+.PHONY: help setup setup-dev emulate test verify lint fuzz golden notebooks clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -24,6 +24,9 @@ emulate: setup  ## train over TCP and over DLCP on an emulated fabric, and show 
 test: setup-dev  ## every test; those that need root or a kernel feature say so when they are skipped
 	@status=0; $(BIN)/pytest -q -n 3 --dist loadfile $(APART) || status=1; \
 	$(BIN)/pytest -q $(filter-out $(APART),$(wildcard tests/[a-z]*/)) || status=1; exit $$status
+
+verify: setup-dev  ## the long proofs: the emulated switch against queueing theory, 50 kills, repeated runs (10 minutes, root)
+	@$(BIN)/pytest -q -m long
 
 lint: setup-dev  ## ruff, mypy --strict, yamllint
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-/* Datagrams as fast as the kernel takes them: what `dlcp bench switch` loads a fabric with. */
+/* Datagrams as fast as the kernel takes and gives them: what `dlcp bench switch` loads a fabric with. */
 #ifndef DLCP_BLAST_H
 #define DLCP_BLAST_H
 
@@ -8,6 +8,9 @@
 /* Send `packets` datagrams of payload_bytes (at most 1472) on a connected UDP socket, many to a system call.
  * Returns how many the kernel took, or -errno. */
 int64_t dlcp_blast(int socket, uint32_t payload_bytes, uint64_t packets);
+
+/* Read datagrams until `packets` have come, or none for idle_ms. Returns how many came, or -errno. */
+int64_t dlcp_drain(int socket, uint64_t packets, uint32_t idle_ms);
 /* cffi: end */
 
 #endif

@@ -33,9 +33,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def inside() -> Callable[..., Any]:
-    """Calls a function of a test module inside private namespaces; arguments and result travel as JSON."""
+    """Calls a function of a test module inside private namespaces, for so many seconds at most; arguments and result
+    travel as JSON."""
 
-    def call(scenario: Callable[..., Any], **arguments: Any) -> Any:
+    def call(scenario: Callable[..., Any], within_s: float = SCENARIO_LIMIT_S, **arguments: Any) -> Any:
         paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
         process = start_private(
             "conftest:main",
@@ -45,7 +46,7 @@ def inside() -> Callable[..., Any]:
             stderr=subprocess.PIPE,
         )
         try:
-            out, err = process.communicate(timeout=SCENARIO_LIMIT_S)
+            out, err = process.communicate(timeout=within_s)
         finally:
             process.stop()
         assert process.returncode == 0, err.decode()

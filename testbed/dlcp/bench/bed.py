@@ -18,14 +18,16 @@ from dlcp.model.qos import QosIntent
 from dlcp.model.topology import LeafSpine
 from dlcp.model.workload import HostSettings
 from dlcp.substrates.fabric import Fabric
-from dlcp.transport._native import ffi, lib
+from dlcp.transport._native import lib
 
 TOS = LOADED_QUEUE << 5
 """DSCP queue << 3, in the upper six bits."""
 _PORT = 9000
-_BUFFER_BYTES = 4096
+_SO_RCVBUFFORCE = 33
+_READ_BYTES = 4 << 20
+_UNREAD_BYTES = 4096
 """Of a receiver that nobody reads: full at once, then the kernel drops at the socket, the same on every path."""
-_QUIET_S = 0.05
+_IDLE_MS = 500
 """A reader that has read nothing for so long has read all."""
 
 
@@ -71,7 +73,7 @@ def _blast(way: Way, packets: int, payload_bytes: int, flows: int, read: bool) -
     up to the receiver's socket. read: receivers take what comes; else their sockets are full and drop it."""
     pairs = way.pairs[:flows]
     before = [way.arrived(receiver) for _, receiver in pairs]
-    receivers = [_Receiver(way, receiver, read) for _, receiver in pairs]
+    receivers = [_Receiver(way, receiver, packets, read) for _, receiver in pairs]
     senders = [_Sender(way, pair, packets, payload_bytes) for pair in pairs]
     try:
         begun_s = time.monotonic()
@@ -116,31 +118,29 @@ class _Sender(threading.Thread):
             raise Problem("dlcp bench switch", f"sending failed: errno {-self.sent}")
 
 
-class _Receiver:
+class _Receiver(threading.Thread):
     """A bound socket, and a reader behind it when it is to be read."""
 
-    def __init__(self, way: Way, host: str, read: bool) -> None:
-        self._sink = self._socket = None
+    def __init__(self, way: Way, host: str, packets: int, read: bool) -> None:
+        super().__init__(daemon=True)
         with way.namespace(host).entered():
-            if read:
-                self._sink = lib.dlcp_sink_new(way.address(host).encode(), _PORT)
-                if self._sink == ffi.NULL:
-                    raise Problem(host, f"no sink: errno {ffi.errno}")
-                return
             self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _READ_BYTES if read else _UNREAD_BYTES)
         self._socket.bind((way.address(host), _PORT))
+        self._packets = packets
+        self._read = read
+        self._came = 0
+        if read:
+            self.start()
+
+    def run(self) -> None:
+        self._came = lib.dlcp_drain(self._socket.fileno(), self._packets, _IDLE_MS)
 
     def close(self) -> int:
         """Packets that were read."""
-        if self._socket is not None:
-            self._socket.close()
-            return 0
-        statistics = ffi.new("struct dlcp_sink_statistics *")
-        before = -1
-        while statistics.packets != before:
-            before = statistics.packets
-            time.sleep(_QUIET_S)
-            lib.dlcp_sink_statistics(self._sink, statistics)
-        lib.dlcp_sink_close(self._sink)
-        return int(statistics.packets)
+        if self._read:
+            self.join()
+        self._socket.close()
+        if self._came < 0:
+            raise Problem("dlcp bench switch", f"reading failed: errno {-self._came}")
+        return self._came

@@ -14,7 +14,7 @@ from dlcp.model.qos import QosIntent, QueueIntent
 from dlcp.model.topology import Graph, Link
 from dlcp.model.workload import HostSettings
 from dlcp.substrates.fabric import Fabric
-from dlcp.transport._native import lib
+from dlcp.transport.traffic import Lane, Source, flow_array, whole
 
 PAYLOAD_BYTES = 1400
 HEADERS_BYTES = 14 + 20 + 8
@@ -50,7 +50,6 @@ class LightFlow:
         self._receiver.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         self._receiver.setblocking(False)
         self._ignored = self._socket("h3", 0, _FLOOD_PORT)
-        self._flooder = self._socket("h1", _LOW)
 
     def close(self) -> None:
         """End the fabric."""
@@ -80,9 +79,13 @@ class LightFlow:
 
     def _flood(self, seconds: float) -> None:
         wanted_bps = FLOOD_SHARE * self._rate_bps
-        size = int(wanted_bps / 8 * seconds)
-        address = self._fabric.address("h3").encode()
-        lib.dlcp_burst_send(self._flooder.fileno(), address, _FLOOD_PORT, size, _LOW, wanted_bps)
+        size = whole(np.array([int(wanted_bps / 8 * seconds)]), PAYLOAD_BYTES)
+        lane = Lane(flow_array([0.0], size), tos=_LOW, rate_bps=wanted_bps, datagram_bytes=PAYLOAD_BYTES)
+        with self._fabric.namespace("h1").entered():
+            source = Source(self._fabric.address("h1"), 0, [lane], [(self._fabric.address("h3"), _FLOOD_PORT)])
+        source.start(time.monotonic_ns())
+        time.sleep(seconds)
+        source.stop()
 
     def _send(self, seconds: float, random: np.random.Generator) -> list[float]:
         mean_s = (PAYLOAD_BYTES + HEADERS_BYTES) * 8 / (LIGHT_SHARE * self._rate_bps)

@@ -1,0 +1,127 @@
+"""What frames wait for, against queueing theory: Pollaczek and Khinchine's M/D/1, Cobham's strict priorities.
+
+At 10 Mbit/s, where a frame of 1500 B takes 1.2 ms: long against what timers are late by. Every waiting time is judged
+twice: against the very sample path (the send times that were achieved, served in theory: no statistical error), and
+against the formula (whose error over so many seconds is known from simulated paths).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from queueing import FRAME_BYTES, Bench, cobham, judged, mean_spread_s, poisson, served
+from traffic import plain, star
+
+from dlcp.switches.tc import burst_bytes
+
+RATE_MBIT = 10
+SERVICE_S = FRAME_BYTES * 8 / (RATE_MBIT * 1e6)
+BURST_S = burst_bytes(RATE_MBIT * 1e6) * 8 / (RATE_MBIT * 1e6)
+"""What the shaper saves up while idle (50 µs): so much less does a frame wait."""
+
+TIMER_S = 60e-6
+"""How late a shaper's timer, and with it a frame, is on an otherwise idle machine."""
+
+SHARE = 0.06
+"""What is allowed besides, of the theoretical mean: late timers while a queue is long add to one another."""
+
+SPREADS = 4
+"""Standard deviations that a mean may be off the formula: a false alarm in 16 000 for each class."""
+
+HOSTS = ("h1", "h2", "h3", "h4")
+
+
+def waits(loads: dict[str, float], seconds: float, seed: int) -> dict[str, Any]:
+    """Poisson classes (queue → load) into one port. By queue: mean waiting as measured and of the sample path, s."""
+    by_queue = {int(queue): load for queue, load in loads.items()}
+    hosts = [*HOSTS[: len(by_queue)], HOSTS[-1]]
+    with star([1000] * (len(hosts) - 1) + [RATE_MBIT], plain(4_000_000)) as fabric:
+        if hosts != [f"h{i + 1}" for i in range(len(hosts))]:
+            hosts[-1] = f"h{len(hosts)}"
+        bench = Bench(fabric, hosts, list(by_queue))
+        transit_s = bench.transit_s()
+        times, queue = poisson(by_queue, SERVICE_S, seconds, seed)
+        journey = bench.send(times, queue, drain_s=0.5)
+        violations = fabric.conservation()
+    waited = journey.arrived_s - journey.left_s - transit_s
+    path = served(journey.left_s, journey.queue, SERVICE_S)
+    return {
+        "measured_s": {q: float(waited[queue == q].mean()) for q in by_queue},
+        "path_s": {q: float(path[queue == q].mean()) for q in by_queue},
+        "lost": int(np.isnan(journey.arrived_s).sum()),
+        "violations": violations,
+        "machine": journey.machine,
+    }
+
+
+def complaint(seen: dict[str, Any], loads: dict[int, float], spread_s: dict[int, float]) -> str:
+    """What is not as theory says; empty when all is."""
+    told = [*seen["violations"], *([f"{seen['lost']} frames lost"] if seen["lost"] else [])]
+    for queue, theory_s in cobham(loads, SERVICE_S).items():
+        measured_s, path_s = seen["measured_s"][str(queue)], seen["path_s"][str(queue)]
+        low_s, high_s = BURST_S + TIMER_S / 3 + SHARE * theory_s, TIMER_S + SHARE * theory_s
+        name = f"queue {queue}: mean wait {measured_s * 1e6:.0f} µs"
+        if not -low_s <= measured_s - path_s <= high_s:
+            told.append(f"{name}, its sample path {path_s * 1e6:.0f}")
+        statistical_s = SPREADS * spread_s[queue]
+        if not -low_s - statistical_s <= measured_s - theory_s <= high_s + statistical_s:
+            told.append(f"{name}, theory {theory_s * 1e6:.0f} ± {statistical_s * 1e6:.0f}")
+    return "; ".join(told)
+
+
+def judge(inside: Callable[..., Any], loads: dict[int, float], seconds: float, attempts: int = 3) -> None:
+    spread_s = mean_spread_s(loads, SERVICE_S, seconds)
+    measure = partial(inside, waits, within_s=seconds + 30, loads=loads, seconds=seconds)
+    judged(lambda seed: measure(seed=seed), lambda seen: complaint(seen, loads, spread_s), attempts)
+
+
+MIXES = {
+    "two classes, load 0.5": {6: 0.25, 2: 0.25},
+    "two classes, load 0.8": {6: 0.3, 2: 0.5},
+    "three classes, load 0.5": {6: 0.1, 4: 0.2, 1: 0.2},
+    "three classes, load 0.8": {6: 0.2, 4: 0.3, 1: 0.3},
+}
+
+
+def test_strict_priority_waits_as_cobham_says__short(inside: Callable[..., Any]) -> None:
+    judge(inside, MIXES["three classes, load 0.8"], 4.0, attempts=2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mix", MIXES)
+def test_strict_priority_waits_as_cobham_says(inside: Callable[..., Any], mix: str) -> None:
+    judge(inside, MIXES[mix], 20.0)
+
+
+def test_one_queue_waits_as_m_d_1__short(inside: Callable[..., Any]) -> None:
+    judge(inside, {0: 0.6}, 3.0, attempts=2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("load", [0.3, 0.5, 0.7, 0.85])
+def test_one_queue_waits_as_m_d_1(inside: Callable[..., Any], load: float) -> None:
+    judge(inside, {0: load}, 15.0)
+
+
+@pytest.mark.parametrize("loads", [{0: 0.5}, {0: 0.8}, *MIXES.values()], ids=str)
+def test_the_yardstick_is_true(loads: dict[int, float]) -> None:
+    """The served sample path, over 100 times longer than any measurement's, gives the formulas' means within 4 %."""
+    times, queue = poisson(loads, SERVICE_S, 400.0, seed=1)
+    waiting = served(times, queue, SERVICE_S)
+    for number, theory_s in cobham(loads, SERVICE_S).items():
+        assert waiting[queue == number].mean() == pytest.approx(theory_s, rel=0.04)
+
+
+def test_the_yardstick_sees_a_burst_that_is_too_large() -> None:
+    """Four frames saved up, as a shaper of 100 Mbit/s may, take most of the wait: the judgement must not pass."""
+    loads = {0: 0.6}
+    times, queue = poisson(loads, SERVICE_S, 30.0, seed=1)
+    bunched, path = (float(served(times, queue, SERVICE_S, slack).mean()) for slack in (4 * SERVICE_S, 0.0))
+    seen = {"measured_s": {"0": bunched}, "path_s": {"0": path}, "lost": 0, "violations": []}
+    assert "sample path" in complaint(seen, loads, {0: 0.0})
+    seen["measured_s"]["0"] = path - BURST_S / 2
+    assert complaint(seen, loads, mean_spread_s(loads, SERVICE_S, 30.0)) == ""
