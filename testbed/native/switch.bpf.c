@@ -411,6 +411,11 @@ static __always_inline int lose(uint32_t ingress, const struct frame *frame)
 	return 1;
 }
 
+static __always_inline int is_filler(const struct __sk_buff *skb)
+{
+	return skb->protocol == bpf_htons(DLCP_FILLER_ETHERTYPE);
+}
+
 /* At every switch port. */
 SEC("tc")
 int switch_ingress(struct __sk_buff *skb)
@@ -423,7 +428,8 @@ int switch_ingress(struct __sk_buff *skb)
 	if (!config || !port)
 		return TC_ACT_SHOT;
 	if (!parse(skb, &frame)) {
-		add_unlocked(&port->not_ipv4, skb->len);
+		if (!is_filler(skb))
+			add_unlocked(&port->not_ipv4, skb->len);
 		return TC_ACT_SHOT;
 	}
 	if (!cross(ingress, &frame))
@@ -479,9 +485,9 @@ int host_ingress(struct __sk_buff *skb)
 {
 	struct frame frame;
 
-	if (parse(skb, &frame) && !cross(skb->ifindex, &frame))
-		return TC_ACT_SHOT;
-	return TC_ACT_OK;
+	if (parse(skb, &frame))
+		return cross(skb->ifindex, &frame) ? TC_ACT_OK : TC_ACT_SHOT;
+	return is_filler(skb) ? TC_ACT_SHOT : TC_ACT_OK;
 }
 
 /* At every host interface: its own queues, so that a host's control packets overtake its data. Its sockets feel

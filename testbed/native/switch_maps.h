@@ -2,7 +2,8 @@
  *
  * dlcp/switches/layout.py says the same in ctypes; a test compares every offset. A port is named by the interface index
  * of its device, chosen when the link is made: the two ends of a link are 2k and 2k + 1, so a port's far end is
- * `ifindex ^ 1`. A link with a delay has four: its ends are 4k and 4k + 3, between them 4k + 1 and 4k + 2. Sizes are frame bytes with the Ethernet header and without preamble, FCS and gap.
+ * `ifindex ^ 1`. A link with a delay has four: its ends are 4k and 4k + 3, between them 4k + 1 and 4k + 2. Sizes are
+ * frame bytes with the Ethernet header and without preamble, FCS and gap.
  */
 #ifndef DLCP_SWITCH_MAPS_H
 #define DLCP_SWITCH_MAPS_H
@@ -14,6 +15,9 @@
 #define DLCP_HISTOGRAM_BUCKETS 16u
 #define DLCP_MAX_NEXT_HOPS 64u
 #define DLCP_FLOWLETS 4096u /* of a switch; flows whose hashes meet in one are one */
+
+/* Frames of this type (IEEE 802's first for local experiments) fill a queue on purpose and count nowhere. */
+#define DLCP_FILLER_ETHERTYPE 0x88b5
 
 /* flags of a port */
 #define DLCP_PORT_HOST_FACING 1u /* its link leads to a host */

@@ -111,6 +111,7 @@ def test_effective_is_what_was_intended(inside: Callable[..., Any]) -> None:
         "all": {
             "port_buffer_bytes": 60_000,
             "loss": 0.0,
+            "up": True,
             "queues": {"3": {"reserved_bytes": 9_000, "profiles": [None, profile, None]}},
         }
     }

@@ -58,18 +58,25 @@ class Graph(Frozen):
 
         Empty if unreachable. Hosts do not forward: a path runs through switches alone.
         """
+        return self.next_hops_to(host).get(switch, ())
+
+    def next_hops_to(self, host: str) -> dict[str, tuple[str, ...]]:
+        """Switch → its next hops to `host`; switches from which it cannot be reached are left out."""
         distance = self.distances_to(host)
-        if switch not in distance:
-            return ()
-        return tuple(n for n in self.neighbours[switch] if distance.get(n, -1) == distance[switch] - 1)
+        return {
+            switch: tuple(n for n in self.neighbours[switch] if distance.get(n, -1) == distance[switch] - 1)
+            for switch in self.switches
+            if switch in distance
+        }
 
     def distances_to(self, host: str) -> dict[str, int]:
         """Node → links on a shortest path to `host`; nodes from which it cannot be reached are left out."""
         distance = {host: 0}
         todo = deque([host])
+        hosts = frozenset(self.hosts)
         while todo:
             node = todo.popleft()
-            if node != host and node in self.hosts:
+            if node != host and node in hosts:
                 continue
             for other in self.neighbours[node]:
                 if other not in distance:

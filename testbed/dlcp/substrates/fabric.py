@@ -6,6 +6,7 @@ To be used inside dlcp.substrates.private: the links, namespaces and programs go
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from dlcp.model.qos import QosIntent
 from dlcp.model.topology import Graph
 from dlcp.model.workload import HostSettings
 from dlcp.substrates import interfaces, wires
+from dlcp.substrates.live_ports import LivePorts
 from dlcp.substrates.netns import Namespace
 from dlcp.substrates.nodes import empty_network
 from dlcp.substrates.private import BPF_PINS
@@ -45,6 +47,7 @@ class Fabric:
         self._settings = host_settings
         self._namespaces: dict[str, Namespace] = {}
         self._switches: EmulatedSwitches | None = None
+        self._ports: LivePorts | None = None
         self.net: Any = None
         """Mininet's own object, for its command line and node.cmd()."""
 
@@ -75,8 +78,7 @@ class Fabric:
 
     def verify(self) -> None:
         """Read offloads, qdiscs, classes, programs and addresses back once more. Raises Problem if any has changed."""
-        for namespace, ports in self._ports_by_namespace():
-            interfaces.verify(namespace, ports)
+        self._verify_ports(self._wiring.ends)
         for host in self._wiring.graph.hosts:
             interfaces.verify_addresses(self._namespaces[host], self._wiring, host, self._tcp_metrics())
         wires.verify(self._own, self._wiring.wires, self._live.program)
@@ -124,6 +126,44 @@ class Fabric:
         in, so that the host's sockets do not feel it."""
         self._live.set_loss(self._wiring.end(sender, receiver).device, share)
 
+    def set_link(self, a: str, b: str, up: bool) -> None:
+        """Cut a link or mend it, for both directions.
+
+        What waits for it in the queues of its ends, or is handed to it while it is cut, never arrives: dropped_down.
+        The kernel's interfaces keep their carrier, a host's too: its sockets learn of the cut by silence alone."""
+        self._live.set_link([end.device for end in self._both_ends(a, b)], up=up)
+
+    def set_rate(self, a: str, b: str, rate_bps: float) -> None:
+        """Shape both directions of a link to another rate, in place; verify() and the averages of WRED know it."""
+        for end in self._both_ends(a, b):
+            self._tc.set_rate(end.device, rate_bps)
+            self._live.set_rate(end.device, rate_bps)
+            self._verify_ports([end])
+
+    def freeze(self, node: str, neighbour: str, queue: int, for_s: float) -> None:
+        """Let nothing out of a queue of a node's port towards a neighbour for so long, to a few milliseconds.
+
+        One packet leaves as it begins, and one more for every further second that it lasts; none if the queue was
+        empty. It ends by itself."""
+        self._tc.freeze(self._wiring.end(node, neighbour).device, queue, for_s)
+
+    def thaw(self, node: str, neighbour: str, queue: int) -> None:
+        """End a freeze before its time, within a second."""
+        self._tc.thaw(self._wiring.end(node, neighbour).device, queue)
+
+    def pause(self, node: str, neighbour: str, queue: int) -> None:
+        """Hold a queue of a node's port towards a neighbour (a host's, too) at a hundredth of the link's rate."""
+        self._tc.pause(self._wiring.end(node, neighbour).device, queue)
+
+    def resume(self, node: str, neighbour: str, queue: int) -> None:
+        """End a pause: full rate again after at most a hundred frame times, the last frame's debt."""
+        self._tc.resume(self._wiring.end(node, neighbour).device, queue)
+
+    def reroute(self, without: Iterable[tuple[str, str]]) -> None:
+        """Have the switches choose among the shortest paths that are left without some links, given by their nodes; a
+        destination that cannot be reached has no route then (dropped_unrouted)."""
+        self._live.set_routes(self._wiring.routes(without))
+
     def effective(self) -> dict[str, Any]:
         """What switches and hosts really do, as read back from the kernel."""
         return self._live.effective() | {"hosts": self._effective_hosts()}
@@ -136,6 +176,12 @@ class Fabric:
             "rto_min_s": self._settings.rto_min_s,
         }
         return intended(self._wiring.graph.switches, self._intent) | {"hosts": {"all": host}}
+
+    @property
+    def _tc(self) -> LivePorts:
+        if self._ports is None:
+            raise Problem("Fabric", "is not running: use it in a with statement")
+        return self._ports
 
     @property
     def _live(self) -> EmulatedSwitches:
@@ -160,6 +206,7 @@ class Fabric:
         )
         self._switches.configure(self._intent, self._seed)
         wires.set_up(self._own, wiring.wires, self._switches.program)
+        self._ports = LivePorts([(end, self._port(end)) for end in wiring.ends], self._namespaces)
         for namespace, ports in self._ports_by_namespace():
             interfaces.set_up(namespace, ports)
         for host in wiring.graph.hosts:
@@ -168,7 +215,7 @@ class Fabric:
             interfaces.address_host(self._namespaces[host], wiring, host, self._tcp_metrics())
         for namespace, ports in self._ports_by_namespace():
             interfaces.wait_until_up(namespace, ports)
-            interfaces.verify(namespace, ports)
+        self._verify_ports(wiring.ends)
         wires.verify(self._own, wiring.wires, self._live.program)
         self._tell_mininet()
 
@@ -183,8 +230,20 @@ class Fabric:
 
     def _ports_by_namespace(self) -> list[tuple[Namespace, list[tc.Port]]]:
         """The switches' first."""
-        found = [(self._own, [self._port(end) for end in self._wiring.switch_ends])]
-        return found + [(self._namespaces[host], [self._port(end)]) for host, end in self._wiring.host_ends.items()]
+        return self._by_namespace(self._wiring.ends)
+
+    def _by_namespace(self, ends: Iterable[End]) -> list[tuple[Namespace, list[tc.Port]]]:
+        found: dict[str, list[tc.Port]] = {_OWN: []}
+        for end in ends:
+            found.setdefault(end.node if end.is_host else _OWN, []).append(self._tc[end.device])
+        return [(self._namespaces[name], ports) for name, ports in found.items() if ports]
+
+    def _verify_ports(self, ends: Iterable[End]) -> None:
+        for namespace, ports in self._by_namespace(ends):
+            interfaces.verify(namespace, ports, self._tc.session(namespace))
+
+    def _both_ends(self, a: str, b: str) -> tuple[End, End]:
+        return self._wiring.end(a, b), self._wiring.end(b, a)
 
     def _sysctls(self) -> dict[str, str]:
         return {name: value for name, value in self._settings.sysctls.items() if name != _CONGESTION_CONTROL}
@@ -202,7 +261,8 @@ class Fabric:
         )
         loaded = self._live.program
         filters = tuple(tc.Filter(hook, loaded.pins[name], loaded.ids[name]) for hook, name in programs.items())
-        return tc.Port(end.device, end.rate_bps, end.is_host, filters)
+        weights = {number: queue.weight for number, queue in self._intent.queues.items() if queue.weight is not None}
+        return tc.Port(end.device, end.rate_bps, end.is_host, filters, weights)
 
     def _tell_mininet(self) -> None:
         for a, b in self._wiring.links:
@@ -235,6 +295,8 @@ class Fabric:
             for node in (*self.net.hosts, *self.net.switches):
                 node.terminate()
             self.net = None
+        if self._ports is not None:
+            self._ports.close()
         if self._switches is not None:
             self._switches.close()
         for namespace in self._namespaces.values():

@@ -10,6 +10,7 @@ from typing import Any
 
 from dlcp.errors import MachineCannot, Problem
 from dlcp.substrates.netns import Namespace
+from dlcp.substrates.tc_session import TcSession
 from dlcp.substrates.wiring import Wiring
 from dlcp.switches import tc
 
@@ -74,13 +75,14 @@ def wait_until_up(namespace: Namespace, ports: Sequence[tc.Port]) -> None:
         time.sleep(_UP_POLL_S)
 
 
-def verify(namespace: Namespace, ports: Sequence[tc.Port]) -> None:
+def verify(namespace: Namespace, ports: Sequence[tc.Port], session: TcSession) -> None:
     """Compare the live state of ports with what set_up asked for. Raises Problem that lists what differs."""
     qdiscs = namespace.run(["tc", "-json", "qdisc", "show"])
     told = []
+    shown = iter(session.run([line for port in ports for line in tc.show_lines(port)]))
     for port in ports:
-        command, lines = tc.show_command(port)
-        told += [f"{port.device}: {what}" for what in tc.differences(port, qdiscs, namespace.run(command, lines))]
+        words = "".join(next(shown) for _ in tc.show_lines(port))
+        told += [f"{port.device}: {what}" for what in tc.differences(port, qdiscs, words)]
         features = namespace.run(["ethtool", "-k", port.device])
         told += [f"{port.device}: {name} is not off" for name in _OFFLOADS.values() if f"{name}: off" not in features]
     tc.require_no_difference(namespace.name, told)

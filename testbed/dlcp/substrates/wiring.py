@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Interface
@@ -106,26 +107,36 @@ class Wiring:
 
     def end(self, node: str, neighbour: str) -> End:
         """A node's end of the link to a neighbour. Raises Problem when there is no such link."""
-        for end in self.ends:
-            if (end.node, end.neighbour) == (node, neighbour):
-                return end
-        raise Problem(f"{node} – {neighbour}", "is not a link of this fabric")
+        try:
+            return self._by_nodes[node, neighbour]
+        except KeyError:
+            raise Problem(f"{node} – {neighbour}", "is not a link of this fabric") from None
 
     def address(self, host: str) -> IPv4Interface:
         """The N-th host's address is 198.18.0.0 + N, N from 1."""
         number = self.graph.hosts.index(host) + 1
         return IPv4Interface((FIRST_ADDRESS + number, NETWORK_BITS))
 
-    def routes(self) -> dict[tuple[str, IPv4Address], tuple[int, ...]]:
-        """(switch, host's address) → the interface indexes of its equal-cost egress ports; unreachable ones absent."""
+    def routes(self, without: Iterable[tuple[str, str]] = ()) -> dict[tuple[str, IPv4Address], tuple[int, ...]]:
+        """(switch, host's address) → the interface indexes of its equal-cost egress ports; unreachable ones absent.
+
+        without: links, by their nodes, that are not there.
+        """
+        for link in (cut := tuple(without)):
+            self.end(*link)
+        graph = self.graph.without(cut)
         ports = {(end.node, end.neighbour): end.ifindex for end in self.switch_ends}
         found = {}
-        for host in self.graph.hosts:
-            for switch in self.graph.switches:
-                hops = self.graph.next_hops(switch, host)
-                if hops:
-                    found[switch, self.address(host).ip] = tuple(ports[switch, hop] for hop in hops)
+        for host in graph.hosts:
+            address, next_hops = self.address(host).ip, graph.next_hops_to(host)
+            for switch in graph.switches:
+                if hops := next_hops.get(switch):
+                    found[switch, address] = tuple(ports[switch, hop] for hop in hops)
         return found
+
+    @cached_property
+    def _by_nodes(self) -> dict[tuple[str, str], End]:
+        return {(end.node, end.neighbour): end for end in self.ends}
 
     def _end(self, node: str, neighbour: str, ifindex: int, link: Link) -> End:
         is_host = node in self.graph.hosts

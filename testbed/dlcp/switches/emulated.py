@@ -38,6 +38,8 @@ from dlcp.switches.tc import FRAME_BYTES
 _DRAIN_POLL_S = 0.005
 
 
+_DEFECT = "this is a defect; please report it"
+
 _NO_SWITCH = 2**32 - 1
 """The switch_index of a host's interface."""
 
@@ -90,6 +92,7 @@ class EmulatedSwitches:
         self.hosts = tuple(hosts)
         self._wires = tuple(wires)
         self._ends = {end.ifindex: end for end in (*self.ports, *self.hosts, *self._wires)}
+        self._by_device = {end.device: end for end in self._ends.values()}
         self._names = sorted({port.node for port in ports})
         self._turns = {key: turn for turn, key in enumerate(routes)}
         self._routes = dict(routes)
@@ -135,16 +138,44 @@ class EmulatedSwitches:
             _same(self._names[index], config, self.program.switches[ctypes.c_uint32(index)])
         for ifindex, end in self._ends.items():
             _same(end.device, self._port_configs[ifindex], self.program.ports[ctypes.c_uint32(ifindex)])
-        for (switch, destination), ways in self._routes.items():
-            key, route = self._route(switch, destination, ways)
-            _same(f"{switch} → {destination}", route, self.program.routes[key])
+        self._verify_routes()
 
     def set_loss(self, device: str, share: float) -> None:
         """Lose a random share (0 to 1) of what is to leave by a port, as a bad cable would; of what a host sends, as it
         comes in at its switch."""
-        config = self._port_configs[self._end(device).ifindex]
-        config.loss_q32 = round(share * CERTAIN_Q32)
-        self._write(self._end(device).ifindex)
+        end = self._end(device)
+        delayed = end.ifindex ^ 1 in {wire.ifindex for wire in self._wires}
+        ifindex = end.ifindex ^ 2 if delayed and end in self.hosts else end.ifindex
+        self._port_configs[ifindex].loss_q32 = round(share * CERTAIN_Q32)
+        self._write(ifindex)
+
+    def set_link(self, devices: Iterable[str], *, up: bool) -> None:
+        """Cut or mend a link, named by its two ends: a cut one takes nothing, and what waits for it is lost."""
+        wires = {wire.ifindex for wire in self._wires}
+        ends = [self._end(device).ifindex for device in devices]
+        for ifindex in [*ends, *(end ^ 1 for end in ends if end ^ 1 in wires)]:
+            config = self._port_configs[ifindex]
+            if up:
+                config.flags &= ~PORT_DOWN
+            elif not config.flags & PORT_DOWN:
+                config.flags |= PORT_DOWN
+                config.cuts += 1
+            self._write(ifindex)
+
+    def set_rate(self, device: str, rate_bps: float) -> None:
+        """Tell a port the rate at which its shaper runs."""
+        ifindex = self._end(device).ifindex
+        self._port_configs[ifindex].frame_ns = _frame_ns(rate_bps)
+        self._write(ifindex)
+
+    def set_routes(self, routes: Mapping[tuple[str, IPv4Address], Sequence[int]]) -> None:
+        """Write other routes for the same destinations, and read them back; those that are not named go away."""
+        gone = self._routes.keys() - routes.keys()
+        self._routes = dict(routes)
+        self._write_routes()
+        for switch, destination in gone:
+            del self.program.routes[self._route(switch, destination, ())[0]]
+        self._verify_routes()
 
     def effective(self) -> dict[str, Any]:
         """What the ports really do, from their maps: one entry when all do the same, else one for each device."""
@@ -222,14 +253,13 @@ class EmulatedSwitches:
         return Counters(self._baseline, self._snapshot(), [end.ifindex for end in ends], self._epoch, wired)
 
     def _end(self, device: str) -> LinkEnd:
-        for end in self._ends.values():
-            if end.device == device:
-                return end
-        known = ", ".join(end.device for end in self._ends.values())
-        raise Problem(device, "is not a port of this fabric", f"known: {known}")
+        try:
+            return self._by_device[device]
+        except KeyError:
+            raise Problem(device, "is not a port of this fabric", f"known: {', '.join(self._by_device)}") from None
 
     def _port_config(self, end: LinkEnd, intent: QosIntent) -> PortConfig:
-        frame_ns = min(round(FRAME_BYTES * 8e9 / end.rate_bps), 2**32 - 1)
+        frame_ns = _frame_ns(end.rate_bps)
         if not isinstance(end, SwitchPort):
             return PortConfig(switch_index=_NO_SWITCH, frame_ns=frame_ns)
         aqm = render(intent)
@@ -239,6 +269,21 @@ class EmulatedSwitches:
 
     def _write(self, ifindex: int) -> None:
         self.program.ports[ctypes.c_uint32(ifindex)] = self._port_configs[ifindex]
+
+    def _verify_routes(self) -> None:
+        for switch, destination in self._turns:
+            where = f"{switch} → {destination}"
+            ways = self._routes.get((switch, destination), ())
+            key, route = self._route(switch, destination, ways)
+            try:
+                live = self.program.routes[key]
+            except KeyError:
+                if ways:
+                    raise Problem(where, "has no route in the switch's map", _DEFECT) from None
+                continue
+            if not ways:
+                raise Problem(where, "has a route in the switch's map that was taken away", _DEFECT)
+            _same(where, route, live)
 
     def _write_routes(self) -> None:
         for (switch, destination), ways in self._routes.items():
@@ -261,4 +306,8 @@ class EmulatedSwitches:
 
 def _same(where: str, wanted: ctypes.Structure, live: ctypes.Structure) -> None:
     if bytes(wanted) != bytes(live):
-        raise Problem(where, "the switch's map reads back other than it was written", "this is a defect; please report")
+        raise Problem(where, "the switch's map reads back other than it was written", _DEFECT)
+
+
+def _frame_ns(rate_bps: float) -> int:
+    return min(round(FRAME_BYTES * 8e9 / rate_bps), 2**32 - 1)

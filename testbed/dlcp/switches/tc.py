@@ -1,9 +1,10 @@
 """The queues of a port, as batch lines for tc, and what tc says of them afterwards.
 
 A switch port is HTB: a class 1:1 at the link's rate, below it one leaf class 1:1q for each queue q, served in strict
-priority, queue 7 first. A host's port is the same tree behind a token bucket at the link's rate: the bucket cuts the
-super-packets of TCP and UDP segmentation offload into packets as they enter, so that the tree interleaves packets and
-the wire never sees a burst above its rate. All limits are far above what the eBPF program lets in: tc drops nothing.
+priority, queue 7 first; the weighted queues share the lowest priority, by deficit round robin in bytes. A host's port
+is the same tree behind a token bucket at the link's rate: the bucket cuts the super-packets of TCP and UDP segmentation
+offload into packets as they enter, so that the tree interleaves packets and the wire never sees a burst above its rate.
+All limits are far above what the eBPF program lets in: tc drops nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,9 @@ _MOST_BURST_FRAMES = 10
 _BURST_S = 50e-6
 """The least, and what counts above about 2.4 Gbit/s: a timer is late by some 10 us even on an idle machine."""
 
+_FROZEN_FRAME_BYTES = 60_000
+"""What each frame of a frozen queue is charged for: the rate of one in a second is then exact to 1/7500 of it."""
+
 _LEAF_LIMIT_BYTES = 1 << 28
 _NEVER_BINDING_BPS = 10e9
 """Rate of the tree behind a bucket; ten times the bucket's where that is more."""
@@ -57,13 +61,36 @@ class Filter:
 
 
 @dataclass(frozen=True)
+class Ceiling:
+    """What a queue may send at most; charged_bytes: what every frame counts for, however short (0 = its size)."""
+
+    rate_bps: float
+    charged_bytes: int = 0
+
+
+def frozen(stop_s: float) -> Ceiling:
+    """After each frame the queue stops for so long, to 0.1 %.
+
+    HTB counts what a class has sent too much in time, and no change of the class forgives it: a frame that costs stop_s
+    of a low rate stops the queue for stop_s, whatever its ceiling is when that time is over.
+    """
+    return Ceiling(_FROZEN_FRAME_BYTES * 8 / stop_s, _FROZEN_FRAME_BYTES)
+
+
+@dataclass(frozen=True)
 class Port:
-    """A device to configure. behind_bucket: a host's port."""
+    """A device to configure. behind_bucket: a host's port.
+
+    weights: queue → its weight among the weighted queues, which are the lowest ones; the others are strict.
+    ceilings: queue → what it may send, where that is not all of the link's rate.
+    """
 
     device: str
     rate_bps: float
     behind_bucket: bool
     filters: tuple[Filter, ...]
+    weights: Mapping[int, int] = field(default_factory=dict)
+    ceilings: Mapping[int, Ceiling] = field(default_factory=dict)
 
     @property
     def tree_bps(self) -> float:
@@ -73,22 +100,58 @@ class Port:
 
 def port_lines(port: Port) -> list[str]:
     """Lines for `tc -batch` that set up a device that has no qdisc yet."""
-    device, rate, burst = port.device, f"{port.tree_bps:.0f}bit", burst_bytes(port.tree_bps)
+    device = port.device
     if port.behind_bucket:
-        bucket = f"rate {port.rate_bps:.0f}bit burst {bucket_bytes(port.rate_bps)} limit {_LEAF_LIMIT_BYTES}"
-        lines = [f"qdisc add dev {device} root handle 2: tbf {bucket}"]
+        lines = [f"qdisc add dev {device} root handle 2: {_bucket(port)}"]
         lines.append(f"qdisc add dev {device} parent 2:1 handle 1: htb default 10")
     else:
         lines = [f"qdisc add dev {device} root handle 1: htb default 10"]
-    shape = f"burst {burst} cburst {burst} quantum {FRAME_BYTES}"
-    lines.append(f"class add dev {device} parent 1: classid 1:1 htb rate {rate} ceil {rate} {shape}")
+    lines.append(_line_class(port, "add"))
     for queue in range(QUEUES):
-        shape = f"prio {_htb_priority(queue)} burst {FRAME_BYTES} cburst {burst} quantum {FRAME_BYTES}"
-        lines.append(f"class add dev {device} parent 1:1 classid 1:1{queue} htb rate 8bit ceil {rate} {shape}")
+        lines.append(queue_line(port, queue, "add"))
         lines.append(f"qdisc add dev {device} parent 1:1{queue} handle 1{queue}: bfifo limit {_LEAF_LIMIT_BYTES}")
     lines.append(f"qdisc add dev {device} clsact")
     lines += [f"filter add dev {device} {hook.hook} bpf da pinned {hook.pin}" for hook in port.filters]
     return lines
+
+
+def class_id(queue: int) -> int:
+    """As a socket's SO_PRIORITY names a queue's class."""
+    return 0x10010 + queue
+
+
+def rate_lines(port: Port) -> list[str]:
+    """Lines that bring a port, set up at another rate, to its rate in place: nothing that waits is lost."""
+    if port.behind_bucket:
+        return [f"qdisc change dev {port.device} root handle 2: {_bucket(port)}"]
+    return [_line_class(port, "change"), *(queue_line(port, queue, "change") for queue in range(QUEUES))]
+
+
+def queue_line(port: Port, queue: int, verb: str = "change") -> str:
+    """The line that makes ("add") or changes a queue's class."""
+    burst = burst_bytes(port.tree_bps)
+    ceiling = port.ceilings.get(queue, Ceiling(port.tree_bps))
+    shape = f"prio {_htb_priority(port, queue)} burst {FRAME_BYTES} quantum {quantum_bytes(port, queue)}"
+    shape += f" mpu {ceiling.charged_bytes} cburst 1" if ceiling.charged_bytes else f" cburst {burst}"
+    rates = f"rate 8bit ceil {ceiling.rate_bps:.0f}bit"
+    return f"class {verb} dev {port.device} parent 1:1 classid 1:1{queue} htb {rates} {shape}"
+
+
+def quantum_bytes(port: Port, queue: int) -> int:
+    """What a queue may send in its turn among those of its priority: a frame times its weight over the smallest."""
+    if queue not in port.weights:
+        return FRAME_BYTES
+    return round(FRAME_BYTES * port.weights[queue] / min(port.weights.values()))
+
+
+def _line_class(port: Port, verb: str) -> str:
+    rate, burst = f"{port.tree_bps:.0f}bit", burst_bytes(port.tree_bps)
+    shape = f"burst {burst} cburst {burst} quantum {FRAME_BYTES}"
+    return f"class {verb} dev {port.device} parent 1: classid 1:1 htb rate {rate} ceil {rate} {shape}"
+
+
+def _bucket(port: Port) -> str:
+    return f"tbf rate {port.rate_bps:.0f}bit burst {bucket_bytes(port.rate_bps)} limit {_LEAF_LIMIT_BYTES}"
 
 
 def burst_bytes(rate_bps: float) -> int:
@@ -103,17 +166,15 @@ def bucket_bytes(rate_bps: float) -> int:
     return FRAME_BYTES + burst_bytes(rate_bps)
 
 
-def show_command(port: Port) -> tuple[list[str], list[str]]:
-    """The command and the lines of its input whose output `differences` reads, beside `tc -json qdisc show`."""
-    lines = [f"class show dev {port.device}"]
-    lines += [f"filter show dev {port.device} {hook.hook}" for hook in port.filters]
-    return ["tc", "-batch", "-"], lines
+def show_lines(port: Port) -> list[str]:
+    """Lines for `tc -details -batch` whose output `differences` reads, beside `tc -json qdisc show`."""
+    return [f"class show dev {port.device}", *(f"filter show dev {port.device} {hook.hook}" for hook in port.filters)]
 
 
 def differences(port: Port, qdiscs_json: str, shown: str) -> list[str]:
     """How the live state of a port differs from `port_lines`; empty when it does not.
 
-    qdiscs_json: `tc -json qdisc show` of the namespace. shown: the output of `show_command`.
+    qdiscs_json: `tc -json qdisc show` of the namespace. shown: what tc prints for `show_lines`.
     """
     found = [qdisc for qdisc in json.loads(qdiscs_json) if qdisc.get("dev") == port.device]
     return [*_qdisc_differences(port, found), *_class_differences(port, shown), *_filter_differences(port, shown)]
@@ -128,9 +189,9 @@ def require_no_difference(where: str, found: Sequence[str]) -> None:
     raise Problem(where, f"is not configured as intended: {told}", "this is a defect; please report it")
 
 
-def _htb_priority(queue: int) -> int:
+def _htb_priority(port: Port, queue: int) -> int:
     """HTB serves priority 0 first."""
-    return QUEUES - 1 - queue
+    return QUEUES - 1 if queue in port.weights else QUEUES - 1 - queue
 
 
 def _qdisc_differences(port: Port, found: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -165,10 +226,15 @@ def _class_differences(port: Port, shown: str) -> list[str]:
     told = [*_rate_off("1:1", "rate", live, line_bps), *_rate_off("1:1", "ceil", live, line_bps)]
     for queue in range(QUEUES):
         name = f"1:1{queue}"
-        told += [*_rate_off(name, "rate", live, 8), *_rate_off(name, "ceil", live, line_bps)]
-        live_bytes = int(live[name].get("cburst", "0b").removesuffix("b"))
-        told += _off(f"class {name} cburst (B)", live_bytes, burst_bytes(line_bps), _rounding_bytes(line_bps))
-        for key, value in (("prio", str(_htb_priority(queue))), ("parent", "1:1"), ("leaf", f"1{queue}:")):
+        ceiling = port.ceilings.get(queue, Ceiling(line_bps))
+        told += [*_rate_off(name, "rate", live, 8), *_rate_off(name, "ceil", live, ceiling.rate_bps)]
+        if not ceiling.charged_bytes:
+            live_bytes = _bytes(live[name].get("cburst", "0b"))
+            told += _off(f"class {name} cburst (B)", live_bytes, burst_bytes(line_bps), _rounding_bytes(line_bps))
+        told += _off(
+            f"class {name} quantum (B)", _bytes(live[name].get("quantum", "0b")), quantum_bytes(port, queue), 0
+        )
+        for key, value in (("prio", str(_htb_priority(port, queue))), ("parent", "1:1"), ("leaf", f"1{queue}:")):
             if live[name].get(key) != value:
                 told.append(f"class {name} has {key} {live[name].get(key)}, not {value}")
     return told
@@ -187,6 +253,11 @@ def _rate_off(name: str, key: str, live: Mapping[str, Mapping[str, str]], wanted
         return [f"class {name} has {key} {live[name].get(key)}"]
     unit_bps = _UNITS[match[2]]
     return _off(f"class {name} {key} (bit/s)", int(match[1]) * unit_bps, wanted_bps, unit_bps if unit_bps > 1 else 0)
+
+
+def _bytes(shown: str) -> int:
+    """tc prints "6037b", and with details "6037b/1" (a cell size that means nothing here)."""
+    return int(shown.split("/")[0].removesuffix("b"))
 
 
 def _off(what: str, live: float | None, wanted: float, tolerance: float) -> list[str]:
