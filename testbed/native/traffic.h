@@ -60,11 +60,12 @@ struct dlcp_source_statistics {
 	uint64_t late_ns, late_most_ns, cpu_ns;
 };
 
-/* What a sink expects of a flow. */
+/* What a sink expects of a flow. tos: what its answers carry, over TCP. */
 struct dlcp_expected {
 	uint64_t bytes;
 	uint8_t source[4];
-	uint32_t tcp;
+	uint8_t tcp, tos;
+	uint16_t zero;
 };
 
 /* What came of it. last_ns: CLOCK_MONOTONIC, when its latest byte reached the host, as the kernel saw it. */

@@ -49,6 +49,7 @@ struct guest {
 
 struct dlcp_sink {
 	uint32_t cookie, count, room, sources;
+	int tos; /* of the listener, and so of connections that have not said whose they are */
 	const struct dlcp_expected *expected;
 	struct dlcp_arrival *arrivals;
 	in_addr_t *from; /* every source of the plan once */
@@ -62,6 +63,11 @@ struct dlcp_sink {
 	_Atomic uint64_t bytes;
 	struct dlcp_sink_statistics statistics;
 };
+
+static bool set(int socket, int level, int option, int value)
+{
+	return setsockopt(socket, level, option, &value, sizeof value) == 0;
+}
 
 static int64_t clock_ns(clockid_t clock)
 {
@@ -180,6 +186,8 @@ static bool identify(struct dlcp_sink *sink, struct guest *guest, int64_t at_ns)
 
 	if (number < 0 || sink->arrivals[number].claimed)
 		return false;
+	if (sink->expected[number].tos != sink->tos && !set(guest->file, IPPROTO_IP, IP_TOS, sink->expected[number].tos))
+		return false;
 	sink->arrivals[number].claimed = 1;
 	guest->number = (uint32_t)number;
 	guest->left = sink->expected[number].bytes - sizeof guest->header;
@@ -283,11 +291,6 @@ static void *run_sink(void *argument)
 	return NULL;
 }
 
-static bool set(int socket, int level, int option, int value)
-{
-	return setsockopt(socket, level, option, &value, sizeof value) == 0;
-}
-
 /* Both protocols at one port. */
 static bool open_sockets(struct dlcp_sink *sink, struct sockaddr_in local)
 {
@@ -300,7 +303,7 @@ static bool open_sockets(struct dlcp_sink *sink, struct sockaddr_in local)
 	if (!set(sink->datagrams, SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)) /* needs CAP_NET_ADMIN */
 		set(sink->datagrams, SOL_SOCKET, SO_RCVBUF, RECEIVE_BUFFER_BYTES);
 	if (!set(sink->datagrams, SOL_SOCKET, SO_TIMESTAMPNS, 1) || !set(sink->listener, SOL_SOCKET, SO_TIMESTAMPNS, 1) ||
-	    !set(sink->listener, SOL_SOCKET, SO_REUSEADDR, 1) ||
+	    !set(sink->listener, SOL_SOCKET, SO_REUSEADDR, 1) || !set(sink->listener, IPPROTO_IP, IP_TOS, sink->tos) ||
 	    bind(sink->datagrams, (struct sockaddr *)&local, sizeof local) < 0 ||
 	    getsockname(sink->datagrams, (struct sockaddr *)&local, &size) < 0 ||
 	    bind(sink->listener, (struct sockaddr *)&local, sizeof local) < 0 || listen(sink->listener, WAITING_CONNECTIONS) < 0)
@@ -323,7 +326,8 @@ static bool make_room(struct dlcp_sink *sink)
 		in_addr_t source;
 
 		memcpy(&source, sink->expected[i].source, sizeof source);
-		sink->room += sink->expected[i].tcp && sink->room < CONNECTIONS_MOST;
+		if (sink->expected[i].tcp && sink->room < CONNECTIONS_MOST && !sink->room++)
+			sink->tos = sink->expected[i].tos;
 		if (!is_a_source(sink, source)) {
 			in_addr_t *grown = realloc(sink->from, (sink->sources + 1) * sizeof *grown);
 

@@ -27,7 +27,7 @@ class HostTraffic:
         self._sink: Sink | None = None
         if any(host in entry.sinks for entry in spec.entries):
             coming = plan.flows[plan.flows["sink"] == me]
-            expected = _expected(spec, plan, coming, addresses)
+            expected = _expected(spec, plan, coming, addresses, tos)
             self._sink = Sink(addresses[host], BACKGROUND_PORT, cookie, expected)
         self._rows = [rows for rows in _by_lane(spec, plan.flows, me) if len(rows)]
         lanes = [_lane(spec, rows, spec.rates_bps[host], tos) for rows in self._rows]
@@ -84,12 +84,13 @@ def _lane(spec: TrafficSpec, rows: Array, link_rate_bps: float, tos: list[int]) 
     return Lane(flows, tos[number], rate_bps=entry.rate_bps if isinstance(entry, Constant) else link_rate_bps)
 
 
-def _expected(spec: TrafficSpec, plan: TrafficPlan, coming: Array, addresses: dict[str, str]) -> Array:
+def _expected(spec: TrafficSpec, plan: TrafficPlan, coming: Array, addresses: dict[str, str], tos: list[int]) -> Array:
     """What a sink expects, by number."""
     assert coming.dtype == PLANNED
     over_tcp = np.array([isinstance(entry, Poisson) and entry.transport == "tcp" for entry in spec.entries])
     known = np.array([address_bytes(addresses.get(host, "0.0.0.0")) for host in plan.hosts], np.uint8)
     expected = np.zeros(len(coming), EXPECTED)
     expected["bytes"], expected["tcp"] = coming["bytes"], over_tcp[coming["entry"]]
+    expected["tos"] = np.array(tos, np.uint8)[coming["entry"]]
     expected["source"] = known[coming["source"]]
     return expected

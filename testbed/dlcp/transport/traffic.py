@@ -41,7 +41,7 @@ LATE_S = int(lib.DLCP_TRAFFIC_LATE_NS) / 1e9
 
 FLOW = np.dtype([("start_ns", "i8"), ("bytes", "u8"), ("sink", "u4"), ("number", "u4")])
 SENT = np.dtype([("started_ns", "i8"), ("sent_bytes", "u8")])
-EXPECTED = np.dtype([("bytes", "u8"), ("source", "u1", 4), ("tcp", "u4")])
+EXPECTED = np.dtype([("bytes", "u8"), ("source", "u1", 4), ("tcp", "u1"), ("tos", "u1"), ("zero", "u2")])
 ARRIVAL = np.dtype([("bytes", "u8"), ("packets", "u4"), ("claimed", "u4"), ("last_ns", "i8")])
 """The structs of traffic.h, field by field."""
 
@@ -79,10 +79,10 @@ def flow_array(start_s: npt.ArrayLike, size_bytes: npt.ArrayLike, sink: npt.Arra
     return flows
 
 
-def expect(flows: Array, source: str, *, tcp: bool = False) -> Array:
-    """What the one sink of one lane expects of it."""
+def expect(flows: Array, source: str, *, tcp: bool = False, tos: int = 0) -> Array:
+    """What the one sink of one lane expects of it. tos: of its answers, over TCP."""
     expected = np.zeros(len(flows), EXPECTED)
-    expected["bytes"], expected["tcp"] = flows["bytes"], tcp
+    expected["bytes"], expected["tcp"], expected["tos"] = flows["bytes"], tcp, tos
     expected["source"] = address_bytes(source)
     return expected
 
