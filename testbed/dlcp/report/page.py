@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from dlcp.model.metrics import METRICS
 from dlcp.model.samples import MIN_BEYOND
 from dlcp.report import fabric_plots, plots, statistics, style
+from dlcp.report.background import background
 from dlcp.report.checks import losses, replicas
 from dlcp.report.comparison import Comparison, JobComparison
 from dlcp.report.expectations import Outcome
@@ -38,6 +39,7 @@ def page(comparison: Comparison, outcomes: tuple[Outcome, ...], problems: tuple[
         jobs=[_job(comparison, job) for job in comparison.jobs],
         losses=losses(results).to_dict("records"),
         replicas={(row["job"], row["label"]): row for row in replicas(results).to_dict("records")},
+        background=background(results).to_dict("records"),
         topology=_image(fabric_plots.topology(results), "The emulated topology"),
         labels=results.labels(),
         knobs=knob_rows(results),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from dlcp.model.metrics import METRICS
+from dlcp.report.background import background
 from dlcp.report.checks import fidelity, losses, replicas
 from dlcp.report.comparison import Comparison
 from dlcp.report.expectations import Outcome
@@ -43,6 +44,7 @@ def all_tables(comparison: Comparison, outcomes: tuple[Outcome, ...]) -> dict[st
         "report-losses": losses(results),
         "report-replicas": replicas(results),
         "report-queues": queue_counts(results),
+        "report-background": background(results),
         "report-fidelity": fidelity(results),
         "report-expectations": pd.DataFrame([vars(outcome) for outcome in outcomes]),
     }

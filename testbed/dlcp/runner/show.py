@@ -9,10 +9,11 @@ from pydantic import BaseModel
 from dlcp import schemes
 from dlcp.errors import Problem, Problems
 from dlcp.model.explain import did_you_mean
-from dlcp.model.load import load_topology, load_workload, topology_names, workload_names
+from dlcp.model.load import load_sizes, load_topology, load_workload, sizes_names, topology_names, workload_names
 from dlcp.model.qos import PRECEDENCES, QUEUES, LoadBalancing
+from dlcp.model.sizes import SizeTable
 from dlcp.model.topology import Graph, TopologyKind
-from dlcp.model.units import show_duration, show_rate, show_size
+from dlcp.model.units import show_duration, show_fraction, show_rate, show_size
 from dlcp.model.workload import Profile, Workload
 from dlcp.paths import TOPOLOGIES
 from dlcp.runner.estimate import FLOAT_BYTES
@@ -73,10 +74,35 @@ def _workloads() -> Rows:
             else f"trains on {workload.dataset} with {workload.script}"
         )
         rows.append({"name": name, "kind": workload.kind, "batch": workload.batch, "what": what})
-    return rows
+    return rows + [{"name": name, "kind": "sizes", "batch": None, "what": _sizes(name)} for name in sizes_names()]
+
+
+def _sizes(name: str) -> str:
+    """A table of flow sizes in a line."""
+    table = _load_sizes(name)
+    half = next(point for point in table.points if point.share >= 0.5)
+    return (
+        f"background flows of {show_size(table.mean_bytes)} in the mean; {show_fraction(half.share)} have at most "
+        f"{show_size(half.size_bytes)}, all at most {show_size(table.points[-1].size_bytes)}"
+    )
+
+
+def _load_sizes(name: str) -> SizeTable:
+    table, problems = load_sizes(name)
+    if table is None:
+        raise Problems(problems)
+    return table
 
 
 def _workload(name: str) -> dict[str, Any]:
+    if name in sizes_names():
+        table = _load_sizes(name)
+        points = [{"size": show_size(one.size_bytes), "share": show_fraction(one.share)} for one in table.points]
+        return {
+            **table.model_dump(mode="json", exclude={"points"}), "mean": show_size(table.mean_bytes),
+            "interpolation": "linear in the size between points; divided by an experiment's byte_scale",
+            "points": points,
+        }  # fmt: skip
     workload = _load(name)
     if not isinstance(workload, Profile):
         return workload.model_dump(mode="json")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from dlcp.agents.traffic_plan import offered
 from dlcp.model.regime import FRAME_BYTES, regime
 from dlcp.model.topology import Graph, Link
-from dlcp.model.units import show_duration, show_rate, show_size
+from dlcp.model.units import show_duration, show_fraction, show_rate, show_size
+from dlcp.model.workload import Constant, Incast, Poisson
 from dlcp.runner.check import Ready
 
 ACK_BYTES = 64
@@ -85,7 +87,23 @@ def sentences(ready: Ready) -> list[str]:
             f"job {name}: {job.iterations} iterations, buckets of {show_size(job.bucket_bytes)} = "
             f"{found[name]['bucket_packets']:.0f} packets{scaled}"
         )
-    return lines
+    return lines + [_background(entry, ready) for entry in ready.experiment.background]
+
+
+def _background(entry: Incast | Poisson | Constant, ready: Ready) -> str:
+    """What an entry of the background sends, in the mean."""
+    experiment = ready.experiment
+    scale = experiment.scaling.byte_scale
+    found = offered(entry, experiment.topology.graph, scale)
+    if isinstance(entry, Incast):
+        what = f"bursts of {show_size(entry.burst_bytes)} from each source, not byte-scaled,"
+    elif isinstance(entry, Constant):
+        what = f"{len(found.pairs)} streams of {show_rate(entry.rate_bps)},"
+    else:
+        over, share = entry.transport.upper(), show_fraction(entry.load)
+        what = f"{entry.sizes} flows, sizes ÷ {scale:g}, over {over}, {share} of the sources' links,"
+    flows = f"{found.flows_per_s:,.0f} flows and " if found.flows_per_s else ""
+    return f"background {entry.kind} in queue {entry.queue}: {what} {flows}{found.packets_per_s:,.0f} packets a second"
 
 
 def _shared_buffer(ready: Ready) -> list[str]:
