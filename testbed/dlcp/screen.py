@@ -130,10 +130,10 @@ def print_plan(outline: Outline) -> None:
     for line in outline.regime_words:
         out.print(escape(line))
     for load in outline.loads:
-        mean = "" if load.mean_cpu is None else f" ({load.mean_cpu:.2g} in the mean, with its compute)"
-        asked = f"at most {load.packets_per_s / 1e3:.3g} thousand data packets/s = {load.cpu:.2g} cores{mean}"
+        asked = f"at most {load.packets_per_s / 1e3:.3g} thousand data packets/s = {load.peak_cpu:.2g} cores"
+        mean = f"{load.cpu:.2g} in the mean, of {load.usable:.2g} that a run may take"
         fits = f"links of up to {show_rate(load.carried_rate_bps)} would fit"
-        out.print(f"load of {load.job}: {asked} of {load.usable:.2g} that a run may take; {fits}", soft_wrap=True)
+        out.print(f"load of {load.job}: {asked}, {mean}; {fits}", soft_wrap=True)
     if outline.loads:
         _print_costs(outline.costs)
     out.print()

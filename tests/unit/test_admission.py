@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from dlcp.errors import ExitCode, MachineCannot, Problems
+from dlcp.model.units import parse_rate_bps
 from dlcp.model.workload import Profile
 from dlcp.paths import EXPERIMENTS
 from dlcp.runner.admission import (
     ACKS_A_PACKET,
+    OF_PLAIN,
     READABLE,
     SLOWEST_BPS,
-    WORK_OF_ENDS,
+    USABLE_SHARE,
     Machine,
     admit,
     factor_that_fits,
@@ -36,8 +38,8 @@ INCAST = {"kind": "incast", "sources": ["h1"], "sinks": ["h4"], "burst": "10 MB"
 
 
 def star(folder: Path, rate: str, **changes: Any) -> Ready:
-    """The small experiment on links of another rate, standing for a lab of that rate."""
-    scaling = {"lab_rate": rate} | changes.pop("scaling", {})
+    """The small experiment on links of another rate, standing for the same lab."""
+    scaling = {"lab_rate": "100 Gbit/s", "byte_scale": 100e9 / parse_rate_bps(rate)}
     return small(folder, topology={"kind": "star", "hosts": 4, "rate": rate}, scaling=scaling, **changes)
 
 
@@ -50,16 +52,17 @@ def test_a_load_that_fits_is_admitted(tmp_path: Path) -> None:
 def test_the_cost_is_that_of_packets_acknowledgements_and_processes(tmp_path: Path) -> None:
     costs = Costs(4e-6, 1e-6, "for this test", measured=True)
     load = load_of(small(tmp_path), "one", Machine(2, costs))
-    packet_s = (1 + ACKS_A_PACKET) * (4e-6 + 1e-6) + WORK_OF_ENDS["dlcp"] * 4e-6
-    assert load.cpu == pytest.approx(ONE_LINK_BOTH_WAYS_PPS * packet_s)
+    packet_s = (1 + ACKS_A_PACKET) * (4e-6 + 1e-6) * OF_PLAIN["dlcp"]
+    assert load.peak_cpu == pytest.approx(ONE_LINK_BOTH_WAYS_PPS * packet_s)
     twice = load_of(small(tmp_path), "one", Machine(2, Costs(8e-6, 2e-6, "", measured=True)))
-    assert twice.cpu == pytest.approx(2 * load.cpu)
+    assert twice.peak_cpu == pytest.approx(2 * load.peak_cpu)
     assert twice.carried_rate_bps == pytest.approx(load.carried_rate_bps / 2)
+    assert load.usable == pytest.approx(2 * USABLE_SHARE)
 
 
 def test_kernel_tcp_alone_is_cheaper(tmp_path: Path) -> None:
     alone = small(tmp_path, schemes=[{"scheme": "tcp", "label": "TCP"}])
-    assert load_of(alone, "one", TWO_CORES).cpu < load_of(small(tmp_path), "one", TWO_CORES).cpu
+    assert load_of(alone, "one", TWO_CORES).peak_cpu < load_of(small(tmp_path), "one", TWO_CORES).peak_cpu
 
 
 def test_the_mean_has_pauses_for_the_forward_pass(tmp_path: Path) -> None:
@@ -68,7 +71,7 @@ def test_the_mean_has_pauses_for_the_forward_pass(tmp_path: Path) -> None:
     workload = found.workloads["small"]
     assert isinstance(workload, Profile)
     push_s = workload.parameters * 4 / 100 * 3 * 8 / 100e6
-    assert load.mean_cpu == pytest.approx(load.cpu * push_s / (0.02 + max(0.04, push_s)))
+    assert load.cpu == pytest.approx(load.peak_cpu * push_s / (0.02 + max(0.04, push_s)))
 
 
 def test_a_slow_core_between_switches_bounds_the_packet_rate(tmp_path: Path) -> None:
@@ -79,7 +82,7 @@ def test_a_slow_core_between_switches_bounds_the_packet_rate(tmp_path: Path) -> 
     assert load_of(narrow, "one", TWO_CORES).packets_per_s == pytest.approx(ONE_LINK_BOTH_WAYS_PPS)
     wide = small(tmp_path, topology=topology | {"spines": 2}, jobs={"one": job})
     assert load_of(wide, "one", TWO_CORES).packets_per_s == pytest.approx(2 * ONE_LINK_BOTH_WAYS_PPS)
-    assert load_of(narrow, "one", TWO_CORES).cpu < load_of(wide, "one", TWO_CORES).cpu
+    assert load_of(narrow, "one", TWO_CORES).peak_cpu < load_of(wide, "one", TWO_CORES).peak_cpu
 
 
 def test_a_ring_fills_every_worker_s_link(tmp_path: Path) -> None:
@@ -90,7 +93,7 @@ def test_a_ring_fills_every_worker_s_link(tmp_path: Path) -> None:
 
 def test_a_load_that_does_not_fit_is_refused_with_the_rate_that_does(tmp_path: Path) -> None:
     heavy = star(tmp_path, "10 Gbit/s")
-    with pytest.raises(MachineCannot, match=r"of 2 cores a run may take 1\.6") as caught:
+    with pytest.raises(MachineCannot, match=r"of 2 cores a run may take 1\.7") as caught:
         admit(heavy, TWO_CORES)
     assert caught.value.exit_code == ExitCode.MACHINE_CANNOT
     assert "--scale-down" in caught.value.hint
@@ -113,17 +116,20 @@ def test_the_quickstart_and_the_smoke_test_fit_two_cores() -> None:
         assert admit(ready(EXPERIMENTS / f"{name}.yaml"), TWO_CORES)
 
 
-def test_the_factor_is_the_least_readable_one_that_fits(tmp_path: Path) -> None:
-    heavy = star(tmp_path, "1 Gbit/s")
-    loads = loads_of(heavy, TWO_CORES)
-    factor = factor_that_fits(loads, 1e9)
+@pytest.mark.parametrize("rate", ["4 Gbit/s", "30 Gbit/s", "90 Gbit/s"])
+def test_the_factor_is_the_least_readable_one_that_fits(rate: str, tmp_path: Path) -> None:
+    rate_bps = parse_rate_bps(rate)
+    loads = loads_of(star(tmp_path, rate), TWO_CORES)
+    factor = factor_that_fits(loads, rate_bps)
     assert factor is not None
-    assert factor in READABLE
+    readable = [step * 10.0**decade for decade in range(4) for step in READABLE]
     needed = max(load.cpu / load.usable for load in loads)
-    assert needed <= factor
-    assert all(step < needed for step in READABLE if step < factor)
-    assert factor_that_fits(loads_of(small(tmp_path), TWO_CORES), 100e6) == 1.0
+    assert factor == min(step for step in readable if step >= needed)
     assert factor_that_fits(loads, SLOWEST_BPS * factor * 0.99) is None
+
+
+def test_what_fits_is_not_scaled(tmp_path: Path) -> None:
+    assert factor_that_fits(loads_of(small(tmp_path), TWO_CORES), 100e6) == 1.0
 
 
 def test_a_scaled_experiment_fits_and_stands_for_the_same_lab(tmp_path: Path) -> None:
@@ -136,7 +142,7 @@ def test_a_scaled_experiment_fits_and_stands_for_the_same_lab(tmp_path: Path) ->
     before, after = stands_for(whole)["one"], stands_for(lighter)["one"]
     assert after["lab_rate_bps"] == pytest.approx(before["lab_rate_bps"])
     assert after["link_rate_bps"] == pytest.approx(1e9 / factor)
-    assert after["byte_scale"] == pytest.approx(factor)
+    assert after["byte_scale"] == pytest.approx(100 * factor)
     assert after["scaled_down"] == factor
     assert "scaled_down" not in before
     assert after["port_buffer_packets"] == before["port_buffer_packets"]
@@ -147,7 +153,7 @@ def test_a_scaled_experiment_fits_and_stands_for_the_same_lab(tmp_path: Path) ->
     assert experiment.faults[0].rate_bps == pytest.approx(500e6 / factor)  # type: ignore[union-attr]
     words = sentence(whole, lighter)
     assert f"scaled down by {factor:g}" in words
-    assert "the lab's 1 Gbit/s" in words
+    assert "the lab's 100 Gbit/s" in words
 
 
 def test_scaled_runs_are_other_runs(tmp_path: Path) -> None:

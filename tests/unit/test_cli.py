@@ -101,8 +101,8 @@ def test_a_load_too_heavy_ends_with_3_and_starts_nothing(tmp_path: Path) -> None
 
 
 def test_with_leave_a_load_too_heavy_is_scaled_down_and_says_so(tmp_path: Path) -> None:
-    topology = {"kind": "star", "hosts": 4, "rate": "1 Gbit/s"}
-    name = write(tmp_path, topology=topology, scaling={"lab_rate": "100 Gbit/s", "byte_scale": 100})
+    topology = {"kind": "star", "hosts": 4, "rate": "10 Gbit/s"}
+    name = write(tmp_path, topology=topology, scaling={"lab_rate": "100 Gbit/s", "byte_scale": 10})
     assert dlcp("plan", name, cwd=tmp_path).returncode == 3
     text = dlcp("plan", name, "--scale-down", cwd=tmp_path)
     data = json.loads(dlcp("plan", name, "--scale-down", "--json", cwd=tmp_path).stdout)

@@ -1,10 +1,20 @@
 """The monitors: bounds in both directions, sentences, and a real sample of this machine."""
 
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from dlcp.substrates.fidelity import MachineMonitor, judge, reasons
+from dlcp.agents.clock import Deadlines
+from dlcp.substrates import fidelity
+from dlcp.substrates.fidelity import BOUNDS, MachineMonitor, cores, judge, reasons
+from dlcp.substrates.watch import HostLinks, Saturation, vanished_packets
 
 
 def test_values_inside_their_bounds_give_no_reason() -> None:
@@ -32,3 +42,76 @@ def test_the_machine_monitor_sees_a_busy_core() -> None:
         end_s = time.monotonic()
     assert monitor.cpu_busy(start_s, end_s) > 0.1
     assert monitor.softnet_dropped() >= 0
+
+
+def test_every_bound_says_what_it_means_and_where_it_is_from() -> None:
+    for name, bound in BOUNDS.items():
+        assert bound.meaning, name
+        assert bound.source, name
+    assert judge({"cpu_busy": 0.1})["cpu_busy"]["source"] == BOUNDS["cpu_busy"].source
+
+
+def test_hogs_on_all_cores_make_a_run_suspect() -> None:
+    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(cores())]
+    try:
+        with MachineMonitor() as monitor:
+            time.sleep(0.3)
+            start_s = time.monotonic()
+            time.sleep(1.0)
+            busy = monitor.cpu_busy(start_s, time.monotonic())
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+    assert "cpu_busy" in reasons(judge({"cpu_busy": busy}))
+
+
+LATE = """
+import sys, time
+from dlcp.agents.clock import Deadlines
+deadlines, due_s = Deadlines(), time.monotonic()
+print("ready", flush=True)
+for _ in range(50):
+    due_s += 0.01
+    deadlines.sleep_until(due_s)
+print(deadlines.late_s())
+"""
+
+
+def test_a_process_that_is_stopped_for_a_while_wakes_late() -> None:
+    """Its waits are short and many: what one long stop does to them shows at the 99th percentile."""
+    process = subprocess.Popen([sys.executable, "-c", LATE], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.05)
+    os.kill(process.pid, signal.SIGSTOP)
+    time.sleep(0.2)
+    os.kill(process.pid, signal.SIGCONT)
+    late_s = float(process.stdout.read())
+    assert process.wait() == 0
+    assert "sched_late_s" in reasons(judge({"sched_late_s": late_s}))
+
+
+def test_softnet_drops_are_the_second_column_of_every_core(tmp_path: Path) -> None:
+    file = tmp_path / "softnet_stat"
+    file.write_text("0000ffff 00000003 00000000\n00000001 0000000a 00000000\n")
+    assert fidelity._softnet_drops(file) == 13
+    assert "softnet_dropped = 13 packets" in reasons(judge({"softnet_dropped": 13}))
+
+
+def test_a_full_port_is_judged_from_many_stretches_only() -> None:
+    assert Saturation(sent_bytes=10.0, expected_bytes=25.0, stretches=5).share is None
+    share = Saturation(sent_bytes=90.0, expected_bytes=100.0, stretches=100).share
+    assert share == pytest.approx(0.9)
+    assert "saturated_rate" in reasons(judge({"saturated_rate": share or 0.0}))
+
+
+def test_packets_from_end_to_end() -> None:
+    row = {"dropped_wred_packets": 3, "dropped_tail_packets": 4}
+    hosts = HostLinks(sent=1000, received=980) - HostLinks(sent=100, received=90)
+    assert vanished_packets(hosts, [row, row], ["wred", "tail"], strays=0) == 10 - 14
+    assert vanished_packets(HostLinks(100, 93), [row], ["wred", "tail"], strays=0) == 0
+
+
+def test_no_wait_no_lateness() -> None:
+    assert Deadlines().late_s() == 0.0

@@ -56,6 +56,10 @@ TABLES: dict[str, dict[str, str]] = {
     "training": {
         "job": "string", "step": "int32", "time_s": "double", "loss": "double", "accuracy": "double",
     },
+    # one sample of one queue that holds something or did in the sample before; none unless the experiment asks for them
+    "backlog": {
+        "time_s": "double", "switch": "string", "port": "string", "queue": "int32", "backlog_bytes": "int64",
+    },
     # one sample of one host ("machine": the whole emulating machine)
     "hosts": {
         "host": "string", "time_s": "double", "cpu_busy": "double", "softnet_dropped": "int64",
@@ -72,7 +76,7 @@ SINCE: dict[str, dict[str, int]] = {
 }
 """Table → column → the format_version that brought it; older results have it unknown."""
 
-TABLE_SINCE: dict[str, int] = {"flows": 3}
+TABLE_SINCE: dict[str, int] = {"flows": 3, "backlog": 3}
 """Table → the format_version that brought it; older results do not have it."""
 
 DROP_CAUSES = ("wred", "tail", "shared", "loss", "down", "unrouted")
@@ -88,7 +92,7 @@ class RunResult(BaseModel):
     statistics: host → what its agent and transport counted; "background": what it sent and what arrived. ideal: the
     ideal transport's iteration time, job completion time, and the communication and compute that they follow from,
     seconds. jct_s: first iteration's start to last worker's end. intended, effective: what switches and hosts should
-    do and do, in one shape. fidelity: monitor → {value, bound, unit, ok, meaning}.
+    do and do, in one shape. fidelity: monitor → {value, bound, unit, ok, meaning, source}.
     """
 
     model_config = ConfigDict(extra="forbid")

@@ -14,6 +14,7 @@ from dlcp.model.metrics import METRICS
 from dlcp.model.samples import MIN_BEYOND
 from dlcp.report import fabric_plots, plots, statistics, style
 from dlcp.report.background import background
+from dlcp.report.backlog_plot import backlog
 from dlcp.report.checks import losses, replicas
 from dlcp.report.comparison import Comparison, JobComparison
 from dlcp.report.expectations import Outcome
@@ -71,6 +72,8 @@ def _job(comparison: Comparison, job: JobComparison) -> dict[str, Any]:
          "band; thin lines are the repeats."),
         (fabric_plots.queues(results, job.job, job.labels), f"What switches dropped{_marked(job)}, all ports "
          "together, by queue and drop precedence, background traffic included."),
+        (backlog(results, job.job, job.labels), "What waited at the ports with the longest queues, all queues of a "
+         "port together, in one repeat of each scheme."),
     ]  # fmt: skip
     return {
         "name": job.job, "labels": job.labels, "subject": job.subject, "rows": rows, "notes": notes,

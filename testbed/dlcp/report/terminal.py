@@ -89,12 +89,19 @@ def _table(job: JobComparison, metrics: list[Metric], refused: dict[str, None]) 
     for metric in metrics:
         table.add_column(f"{metric.title} ({units[metric.name].sign})", justify="right")
     for label in job.labels:
-        table.add_row(Text(label, style="bold" if label == job.subject else ""),
+        table.add_row(_label(job, label),
                       *(_cell(job, label, metric, units[metric.name], refused) for metric in metrics))  # fmt: skip
     for against in job.labels[:-1]:
         table.add_row(Text(f"over {against}", style="dim"),
                       *(_gain_cell(job.gains[against, metric.name], refused) for metric in metrics))  # fmt: skip
     return table
+
+
+def _label(job: JobComparison, label: str) -> Text:
+    """The scheme's name, marked when runs of it are suspect and so not in its figures."""
+    suspect = job.counts[label].get("suspect", 0)
+    return Text.assemble((label, "bold" if label == job.subject else ""), (f" !{suspect} suspect", "yellow")
+                         if suspect else "")  # fmt: skip
 
 
 def _cell(job: JobComparison, label: str, metric: Metric, unit: Unit, refused: dict[str, None]) -> Text:

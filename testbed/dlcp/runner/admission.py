@@ -18,12 +18,15 @@ from dlcp.substrates.ideal import Transfer, ideal_communication_s
 
 ACKS_A_PACKET = 0.66
 """Acknowledgements and control packets for each data packet (measured: DLCP 0.66, TCP 0.5)."""
-WORK_OF_ENDS = {"dlcp": 5.0, "tcp": 2.0}
-"""What a job's processes do for each data packet beside sending and receiving it, in multiples of the cost of its two
-ends: the engine's thread and its wake-ups, Python, gradients. Measured with the quickstart on two quiet cores: 42 µs of
-CPU a data packet over DLCP in all, 25 over TCP."""
-USABLE_SHARE = 0.8
-"""Share of the cores that a run may take: above 0.85 (substrates.fidelity) it is suspect."""
+OF_PLAIN = {"dlcp": 0.87, "tcp": 0.45}
+"""What a packet of a job takes, its processes included, against a packet of the calibration's plain flows, each of
+which wakes its receiver. Measured with `smoke` and the quickstart on two quiet cores: 56 µs of CPU a data packet over
+DLCP in all, 25 over TCP, where the calibration says 39 for a packet on the same ways."""
+TRAINING_BUSY = 0.75
+"""Share of the time in which a training job's links are full; its compute is not known before it runs (the quickstart's
+was measured to have them full for 0.62)."""
+USABLE_SHARE = 0.85
+"""Share of the cores that a run may take: above it the run would be suspect (substrates.fidelity)."""
 FLOAT_BYTES = 4
 READABLE = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 """Factors that a person can multiply with in the head; and their tenfolds."""
@@ -38,29 +41,23 @@ class Machine:
     cores: int
     costs: Costs
 
-    @property
-    def usable(self) -> float:
-        """Cores that a run may take."""
-        return self.cores * USABLE_SHARE
-
 
 @dataclass(frozen=True)
 class Load:
     """What one job with its background asks of the machine.
 
     packets_per_s: data packets from end to end while the job's links are full, which is the most that it can offer.
-    cpu: cores that they take, acknowledgements and the job's processes included. mean_cpu: the same over an iteration
-    with its compute; None where the compute is not known. usable: cores that it may take. carried_rate_bps: the link
-    rate at which it would just fit. background_cpu: the part that does not follow the link rate.
+    peak_cpu: cores that they take then, acknowledgements and the job's processes included. cpu: the same in the mean
+    over an iteration with its compute. usable: cores that it may take in the mean. carried_rate_bps: the link rate at
+    which it would just fit, with messages as much smaller.
     """
 
     job: str
     packets_per_s: float
+    peak_cpu: float
     cpu: float
-    mean_cpu: float | None
     usable: float
     carried_rate_bps: float
-    background_cpu: float
 
     @property
     def fits(self) -> bool:
@@ -80,11 +77,12 @@ def load_of(ready: Ready, job_name: str, machine: Machine) -> Load:
     packets_per_s = len(moved) / full_s / FRAME_BYTES
     cpu = packets_per_s * _data_packet_s(ready, graph, job.exchanges, machine.costs)
     background_pps, background_cpu = _background(experiment, graph, machine.costs)
-    busy = _busy_share(job, ready.workloads[job.workload], experiment, full_s)
-    carried_bps = experiment.topology.graph.slowest_host_bps * max(0.0, machine.usable - background_cpu) / cpu
+    mean_cpu = cpu * _busy_share(job, ready.workloads[job.workload], experiment, full_s)
+    usable = machine.cores * USABLE_SHARE
     return Load(
-        job_name, packets_per_s + background_pps, cpu + background_cpu,
-        None if busy is None else cpu * busy + background_cpu, machine.usable, carried_bps, background_cpu,
+        job=job_name, packets_per_s=packets_per_s + background_pps, peak_cpu=cpu + background_cpu,
+        cpu=mean_cpu + background_cpu, usable=usable,
+        carried_rate_bps=graph.slowest_host_bps * max(0.0, usable - background_cpu) / mean_cpu,
     )  # fmt: skip
 
 
@@ -100,12 +98,12 @@ def admit(ready: Ready, machine: Machine) -> list[Load]:
     if heaviest.fits:
         return loads
     what = (
-        f"job {heaviest.job!r} offers up to {heaviest.packets_per_s / 1e3:,.0f} thousand packets a second, which take "
-        f"{heaviest.cpu:.2g} cores; of {machine.cores} cores a run may take {heaviest.usable:.2g} "
+        f"job {heaviest.job!r} offers up to {heaviest.packets_per_s / 1e3:,.0f} thousand packets a second, and takes "
+        f"{heaviest.cpu:.2g} cores in the mean; of {machine.cores} cores a run may take {heaviest.usable:.2g} "
         f"(a packet's cost: {machine.costs.source})"
     )
     rate_bps = ready.experiment.topology.graph.slowest_host_bps
-    fits = f"links of {show_rate(heaviest.carried_rate_bps)} or less fit"
+    fits = f"links of {show_rate(heaviest.carried_rate_bps)} or less fit, with messages as much smaller"
     if heaviest.carried_rate_bps <= 0:
         fits = "the background alone is too much: longer intervals or smaller bursts"
     factor = factor_that_fits(loads, rate_bps)
@@ -137,8 +135,8 @@ def _background(experiment: Experiment, graph: Graph, costs: Costs) -> tuple[flo
 
 def _data_packet_s(ready: Ready, graph: Graph, exchanges: list[tuple[str, str]], costs: Costs) -> float:
     """CPU of one data packet of a job, with all that comes of it."""
-    work = max(WORK_OF_ENDS[scheme.kind] for scheme in ready.schemes.values())
-    return (1 + ACKS_A_PACKET) * _packet_s(graph, exchanges, costs) + work * costs.ends_s
+    of_plain = max(OF_PLAIN[scheme.kind] for scheme in ready.schemes.values())
+    return (1 + ACKS_A_PACKET) * of_plain * _packet_s(graph, exchanges, costs)
 
 
 def _packet_s(graph: Graph, exchanges: list[tuple[str, str]], costs: Costs) -> float:
@@ -148,12 +146,12 @@ def _packet_s(graph: Graph, exchanges: list[tuple[str, str]], costs: Costs) -> f
     return costs.ends_s + costs.hop_s * sum(passed) / len(passed)
 
 
-def _busy_share(job: Job, workload: Workload, experiment: Experiment, full_s: float) -> float | None:
+def _busy_share(job: Job, workload: Workload, experiment: Experiment, full_s: float) -> float:
     """Share of an iteration in which links are full: pushes run beside the backward pass, the forward pass waits for
-    parameters. full_s: what it takes to move one byte between every two hosts that exchange. None for a training job,
-    whose compute is not known."""
+    parameters. full_s: what it takes to move one byte between every two hosts that exchange.
+    """
     if not isinstance(workload, Profile):
-        return None
+        return TRAINING_BUSY
     scaling = experiment.scaling
     forward_s = sum(layer.forward_s for layer in workload.layers) * scaling.time_dilation
     backward_s = sum(layer.backward_s for layer in workload.layers) * scaling.time_dilation

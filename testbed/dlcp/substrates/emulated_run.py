@@ -23,7 +23,7 @@ from dlcp.agents.traffic_plan import TrafficSpec, host_rates_bps
 from dlcp.errors import Problem
 from dlcp.model.experiment import experiment_intent
 from dlcp.model.regime import regime
-from dlcp.model.result import RunResult
+from dlcp.model.result import DROP_CAUSES, RunResult
 from dlcp.model.run import Run
 from dlcp.model.tables import write_columns, write_rows
 from dlcp.model.units import show_fraction
@@ -34,8 +34,11 @@ from dlcp.substrates import audit, fidelity, provenance
 from dlcp.substrates.fabric import Fabric
 from dlcp.substrates.faults import FaultPlayer, mean_rate_bps, timeline
 from dlcp.substrates.ideal import Transfer, ideal_communication_s, ideal_iteration_s
+from dlcp.substrates.watch import HostLinks, Watch, vanished_packets
 from dlcp.transport.codepoint import tos_of_queue
 
+CONSERVED = 3
+"""Monitors of `_conserved` when hosts' own counts are known."""
 DRAIN_S = 2.0
 """Longest wait for the queues to run empty after the job; a full port buffer drains in milliseconds."""
 
@@ -67,6 +70,7 @@ class _Observed:
     start_s: float
     end_s: float
     monitor: fidelity.MachineMonitor
+    watch: Watch
     background: BackgroundResult | None
 
 
@@ -117,11 +121,10 @@ class _Conductor:
             )  # fmt: skip
             session.open()
             background = self._background(background_agents, addresses)
-            fabric.reset_counters()
+            hosts_before, _ = HostLinks.read_with(fabric, fabric.reset_counters)
             observed = self._train(fabric, session, background)
             unaccounted = fabric.conservation(DRAIN_S)
-            ports = fabric.counters()
-            strays = fabric.strays()
+            hosts, (ports, strays) = HostLinks.read_with(fabric, lambda: (fabric.counters(), fabric.strays()))
             self._progress(1.0, "collecting")
             job = session.collect()
             training = session.evaluate() if self._spec.kind == "training" else None
@@ -129,7 +132,10 @@ class _Conductor:
         if self._timeline:
             _require_mended(fabric, result.effective)
         self._write(job, training, ports, observed)
-        self._judge(result, job, ports, observed, len(unaccounted) + _stray_packets(strays))
+        conserved = _conserved(hosts_before, hosts, ports, strays)
+        self._judge(result, job, ports, observed, conserved | {"unaccounted_packets": len(unaccounted)})
+        if len(conserved) < CONSERVED:
+            result.warnings.append("hosts never fell silent, so packets were not counted from end to end")
         result.warnings += unaccounted
         if self._settings.pull_loss_bound and self._settings.full_sync_every > 1:
             result.warnings.append(
@@ -173,7 +179,9 @@ class _Conductor:
 
     def _train(self, fabric: Fabric, session: JobSession, background: BackgroundSession | None) -> _Observed:
         iterations = self._spec.iterations
-        with fidelity.MachineMonitor() as monitor:
+        shaky = () if self._intent.pfc is None else [port for _, port in fabric.switch_ports]
+        watch = Watch(fabric, self._graph, self._run.experiment.backlog_every_s, [*shaky, *self._faulty_ports()])
+        with fidelity.MachineMonitor() as monitor, watch:
             start_s = session.start()
             if background is not None:
                 background.start(start_s)
@@ -183,7 +191,13 @@ class _Conductor:
                     lambda done: self._progress(done / iterations, f"iteration {done} of {iterations}")
                 )
                 found = background.stop() if background is not None else None
-        return _Observed(start_s, end_s, monitor, found)
+        return _Observed(start_s, end_s, monitor, watch, found)
+
+    def _faulty_ports(self) -> list[str]:
+        """Switch ports whose rate a fault of the experiment changes or stops."""
+        ends = [getattr(fault, "link", None) or getattr(fault, "port", ()) for fault in self._run.experiment.faults]
+        pairs = [(pair, pair[::-1]) for pair in ends if pair]
+        return ["-".join(way) for both in pairs for way in both]
 
     def _write(
         self, job: JobResult, training: Columns | None, ports: list[dict[str, Any]], observed: _Observed
@@ -195,6 +209,7 @@ class _Conductor:
             write_rows(self._directory, "flows", [])
         else:
             write_columns(self._directory, "flows", observed.background.flows)
+        write_columns(self._directory, "backlog", observed.watch.table())
         if training is None:
             write_rows(self._directory, "training", [])
         else:
@@ -209,7 +224,12 @@ class _Conductor:
         write_rows(self._directory, "hosts", observed.monitor.rows + agents)
 
     def _judge(
-        self, result: RunResult, job: JobResult, ports: list[dict[str, Any]], observed: _Observed, unaccounted: int
+        self,
+        result: RunResult,
+        job: JobResult,
+        ports: list[dict[str, Any]],
+        observed: _Observed,
+        conserved: dict[str, float],
     ) -> None:
         duration_s = observed.end_s - observed.start_s
         result.jct_s = duration_s
@@ -217,14 +237,19 @@ class _Conductor:
         result.ideal = self._ideal(job)
         background = observed.background.totals if observed.background is not None else {}
         waits = {host: found for host, found in job.statistics.items() if found["timed_waits"]}
-        values = {
+        values: dict[str, float] = {
             "cpu_busy": observed.monitor.cpu_busy(observed.start_s, observed.end_s),
             "softnet_dropped": observed.monitor.softnet_dropped(),
             "rx_overflow": sum(map(_overflow, job.statistics.values())) + background.get("rx_overflow", 0),
             "sched_late_s": max((found["sched_late_s"] for found in waits.values()), default=0.0),
+            "timer_late_s": observed.watch.late_s,
             "link_utilisation": self._utilisation(ports, duration_s),
-            "unaccounted_packets": unaccounted,
+            **conserved,
         }
+        if (share := observed.watch.saturation.share) is not None:
+            values["saturated_rate"] = share
+        if self._run.experiment.backlog_every_s is not None:
+            values["backlog_late"] = observed.watch.samples.late_share
         if due_bytes := background.get("due_bytes"):
             late = background["late_flows"] + background["due_flows"] - background["started_flows"]
             values["background_offered"] = background["offered_bytes"] / due_bytes
@@ -334,5 +359,13 @@ def _overflow(statistics: dict[str, Any]) -> int:
     return int(statistics["transport"].get("socket_overflow", 0))  # kernel TCP has none: it closes its window
 
 
-def _stray_packets(strays: list[dict[str, Any]]) -> int:
-    return sum(row["not_ipv4_packets"] + row["unrouted_packets"] for row in strays)
+def _conserved(
+    before: HostLinks | None, after: HostLinks | None, ports: list[dict[str, Any]], strays: list[dict[str, Any]]
+) -> dict[str, float]:
+    """The monitors of packets from end to end; without the hosts' own counts those of the switches alone."""
+    astray = sum(row["not_ipv4_packets"] for row in strays)
+    found = {"stray_packets": float(astray + sum(row["unrouted_packets"] for row in strays))}
+    if before is not None and after is not None:
+        missing = vanished_packets(after - before, ports, DROP_CAUSES, astray)
+        found |= {"vanished_packets": max(0.0, missing), "duplicated_packets": max(0.0, -missing)}
+    return found

@@ -5,6 +5,7 @@ A value out of bounds makes a run `suspect`; it never stops it.
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -17,11 +18,12 @@ SAMPLE_INTERVAL_S = 0.25
 
 @dataclass(frozen=True)
 class Bound:
-    """A monitor's limit: the value must be at most (or, with `at_least`, at least) this."""
+    """A monitor's limit: the value must be at most (or, with `at_least`, at least) this. source: where it is from."""
 
     limit: float
     unit: str
     meaning: str
+    source: str
     at_least: bool = False
 
     def holds(self, value: float) -> bool:
@@ -30,25 +32,63 @@ class Bound:
 
 
 BOUNDS: dict[str, Bound] = {
-    # Above about 80 % busy, CPU time starts to decide what the network should (facts: transport §5).
-    "cpu_busy": Bound(0.85, "share", "mean share of all cores that was busy while the job ran"),
-    "softnet_dropped": Bound(0, "packets", "packets that the kernel dropped for want of CPU"),
-    "rx_overflow": Bound(0, "packets", "packets that a full socket buffer dropped"),
-    # A wake-up later than a few frame times (121 µs at 100 Mbit/s) shows as queueing that the fabric did not cause.
-    "sched_late_s": Bound(0.005, "s", "99th percentile of how late agents woke"),
-    # What retransmission timers and round trips are measured in here; a timeline is written in tens of milliseconds.
-    "fault_late_s": Bound(0.005, "s", "how late the latest fault or mending took effect"),
-    "link_utilisation": Bound(1.01, "share", "busiest switch port's bytes against its shaper's rate"),
-    "unaccounted_packets": Bound(0, "packets", "packets in minus packets out minus drops, over all ports"),
-    "background_offered": Bound(
-        0.98, "share", "background bytes handed to the network (of TCP: of flows begun) against due", at_least=True
+    "cpu_busy": Bound(
+        0.85, "share", "mean share of all cores that was busy while the job ran",
+        "above about 0.8 CPU time decides what the network should: packet rates fell and delays grew (measured)",
     ),
-    "background_late": Bound(0.05, "share", "background flows that began more than 5 ms late, or not at all"),
-}
+    "softnet_dropped": Bound(0, "packets", "packets that the kernel dropped for want of CPU", "no wire does that"),
+    "rx_overflow": Bound(0, "packets", "packets that a full socket buffer dropped", "no wire does that"),
+    "sched_late_s": Bound(
+        0.005, "s", "99th percentile of how late agents woke",
+        "40 frame times at 100 Mbit/s: later than that it shows as compute that the job did not have",
+    ),
+    "timer_late_s": Bound(
+        0.002, "s", "99th percentile of how late timers came at the priority of DLCP's engines",
+        "16 frame times at 100 Mbit/s: later than that it shows as queueing that the fabric did not cause",
+    ),
+    "fault_late_s": Bound(
+        0.005, "s", "how late the latest fault or mending took effect",
+        "timers and round trips are measured in it here; a timeline is written in tens of milliseconds",
+    ),
+    "link_utilisation": Bound(
+        1.01, "share", "busiest switch port's bytes against its shaper's rate",
+        "shapers were measured exact to 0.5 %, and a port's last packets leave after the job's end",
+    ),
+    "saturated_rate": Bound(
+        0.97, "share", "what full switch ports sent against their shapers' rates",
+        "shapers were measured exact to 0.5 %; watched stretches add 1 %", at_least=True,
+    ),
+    "unaccounted_packets": Bound(
+        0, "packets", "packets in minus packets out minus drops, over all ports and queues", "packets do not vanish",
+    ),
+    "stray_packets": Bound(
+        0, "packets", "packets that came in at a switch for nobody", "an experiment's hosts send to each other alone",
+    ),
+    "vanished_packets": Bound(
+        0, "packets", "packets that hosts sent minus those that hosts received minus all counted drops",
+        "packets do not vanish",
+    ),
+    "duplicated_packets": Bound(
+        0, "packets", "packets that hosts received, or switches dropped, beyond those that hosts sent",
+        "switches make no packets",
+    ),
+    "background_offered": Bound(
+        0.98, "share", "background bytes handed to the network (of TCP: of flows begun) against due",
+        "less is another load", at_least=True,
+    ),
+    "background_late": Bound(
+        0.05, "share", "background flows that began more than 5 ms late, or not at all",
+        "40 frame times at 100 Mbit/s: a flow that late no longer meets the same traffic",
+    ),
+    "backlog_late": Bound(
+        0.05, "share", "samples of the backlog that were taken more than half an interval late",
+        "a plot over time with more holes hides what it should show",
+    ),
+}  # fmt: skip
 
 
 def judge(values: dict[str, float]) -> dict[str, dict[str, Any]]:
-    """Monitor → {value, bound, unit, ok, meaning}, for result.json. KeyError for an unknown monitor."""
+    """Monitor → {value, bound, unit, ok, meaning, source}, for result.json. KeyError for an unknown monitor."""
     judged = {}
     for name, value in values.items():
         bound = BOUNDS[name]
@@ -58,6 +98,7 @@ def judge(values: dict[str, float]) -> dict[str, dict[str, Any]]:
             "unit": bound.unit,
             "ok": bound.holds(value),
             "meaning": bound.meaning,
+            "source": bound.source,
         }
     return judged
 
@@ -76,6 +117,7 @@ class MachineMonitor:
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
+        self._begun_s = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True, name="machine-monitor")
 
@@ -89,35 +131,34 @@ class MachineMonitor:
 
     def cpu_busy(self, start_s: float, end_s: float) -> float:
         """Mean busy share of all cores between two CLOCK_MONOTONIC instants; 0 when no sample fell in."""
-        inside = [row["cpu_busy"] for row in self.rows if start_s <= row["time_s"] <= end_s]
-        return sum(inside) / len(inside) if inside else 0.0
+        busy = covered = 0.0
+        for before, row in itertools.pairwise([{"time_s": self._begun_s}, *self.rows]):
+            overlap_s = min(end_s, row["time_s"]) - max(start_s, before["time_s"])
+            if overlap_s > 0:
+                busy, covered = busy + overlap_s * row["cpu_busy"], covered + overlap_s
+        return busy / covered if covered else 0.0
 
     def softnet_dropped(self) -> int:
         """Packets dropped by softnet since the start."""
         return sum(row["softnet_dropped"] for row in self.rows)
 
     def _sample(self) -> None:
-        before_cpu, before_drops, due = _cpu_ticks(), _softnet_drops(), time.monotonic()
+        before_s, before_drops, due = cpu_busy_s(), _softnet_drops(), time.monotonic()
+        looked_s = due
         while not self._stop.is_set():
             due += SAMPLE_INTERVAL_S
             self._stop.wait(max(0.0, due - time.monotonic()))
-            cpu, drops, now = _cpu_ticks(), _softnet_drops(), time.monotonic()
-            total = cpu[1] - before_cpu[1]
+            busy_s, drops, now = cpu_busy_s(), _softnet_drops(), time.monotonic()
+            available_s = (now - looked_s) * (os.cpu_count() or 1)
             self.rows.append({
                 "host": "machine",
                 "time_s": now,
-                "cpu_busy": (cpu[0] - before_cpu[0]) / total if total else 0.0,
+                "cpu_busy": min(1.0, max(0.0, (busy_s - before_s) / available_s)) if available_s else 0.0,
                 "softnet_dropped": drops - before_drops,
                 "rx_overflow": 0,
                 "sched_late_s": max(0.0, now - due),
             })  # fmt: skip
-            before_cpu, before_drops = cpu, drops
-
-
-def _cpu_ticks() -> tuple[int, int]:
-    """(busy, all) clock ticks of all cores since boot: idle, I/O wait and stolen time are not busy."""
-    fields = [int(x) for x in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    return sum(fields) - fields[3] - fields[4] - fields[7], sum(fields)
+            before_s, before_drops, looked_s = busy_s, drops, now
 
 
 def cpu_busy_s() -> float:
@@ -131,9 +172,9 @@ def cpu_busy_s() -> float:
     return time.monotonic() * (os.cpu_count() or 1) - away_s
 
 
-def _softnet_drops() -> int:
-    """Packets that all cores' input queues dropped since boot (/proc/net/softnet_stat, second column, hex)."""
-    return sum(int(line.split()[1], 16) for line in Path("/proc/net/softnet_stat").read_text().splitlines())
+def _softnet_drops(file: Path = Path("/proc/net/softnet_stat")) -> int:
+    """Packets that all cores' input queues dropped since boot: second column, hex."""
+    return sum(int(line.split()[1], 16) for line in file.read_text(encoding="ascii").splitlines())
 
 
 def cores() -> int:

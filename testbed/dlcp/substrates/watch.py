@@ -1,0 +1,229 @@
+"""One thread beside a run, ahead of the agents' own: how late timers are, whether full ports send at their rate, and
+how long every queue is, where that is asked for.
+
+It has the priority that DLCP's engines ask for, so that its lateness is that of what moves packets; agents in Python
+are watched by themselves (agents.clock).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dlcp.agents.clock import Deadlines, be_punctual
+from dlcp.model.topology import Graph
+from dlcp.substrates.fabric import Fabric
+from dlcp.switches.tc import FRAME_BYTES
+
+CANARY_S = 0.004
+"""A timer is tried so often: 250 a second take half a per cent of a core."""
+LOOK_EVERY_S = 0.02
+"""How often ports are looked at for one that is full."""
+STRETCH_FRAMES = 12
+"""How long the slowest full port is watched: 1.5 ms at 100 Mbit/s."""
+FULL_FRAMES = 16
+"""Frames that must wait at a port to call it full: it cannot run empty in a stretch, a late end included."""
+SILENCE_TRIES = 50
+SILENCE_S = 0.002
+MIN_STRETCHES = 30
+"""Fewer say nothing: a frame more or less at the ends of a stretch is 8 % of it, in the mean of thirty 1.5 %."""
+
+Backlogs = npt.NDArray[np.uint64]
+
+
+@dataclass
+class Saturation:
+    """Stretches in which a port had more waiting than it could send: what it sent, and what its shaper lets through."""
+
+    sent_bytes: float = 0.0
+    expected_bytes: float = 0.0
+    stretches: int = 0
+
+    @property
+    def share(self) -> float | None:
+        """Of the shapers' rates that full ports reached; None when too few were seen."""
+        return self.sent_bytes / self.expected_bytes if self.stretches >= MIN_STRETCHES else None
+
+
+@dataclass
+class Samples:
+    """The table `backlog` as it grows: one array of (time, port, queue, bytes) a sample; late: how many samples were
+    taken more than half an interval late."""
+
+    times_s: list[float] = field(default_factory=list)
+    found: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Backlogs]] = field(default_factory=list)
+    late: int = 0
+
+    @property
+    def late_share(self) -> float:
+        """Share of the samples that were late."""
+        return self.late / max(1, len(self.times_s))
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """waiting: bytes at each port at its begin. sent_bytes: of each device until then."""
+
+    waiting: Backlogs
+    begun_s: float
+    sent_bytes: dict[str, int]
+
+
+class Watch:
+    """Watches a fabric from __enter__ to __exit__. every_s: how often backlogs are sampled; None = not.
+
+    shaky: ports (SWITCH-NEIGHBOUR) whose rate changes or pauses on purpose: they are not held to it.
+    """
+
+    def __init__(self, fabric: Fabric, graph: Graph, every_s: float | None, shaky: Collection[str] = ()) -> None:
+        self.saturation = Saturation()
+        self.samples = Samples()
+        self._fabric = fabric
+        self._every_s = every_s
+        self._ports = fabric.switch_ports
+        self._rates = np.array([graph.link_rate_bps(*port.split("-", 1)) / 8 for _, port in self._ports])
+        self._steady = np.array([port not in shaky for _, port in self._ports], dtype=bool)
+        self._canary = Deadlines()
+        self._before: npt.NDArray[np.bool_] = np.zeros((len(self._ports), 1), dtype=bool)
+        self._stretch: _Stretch | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="watch")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @property
+    def late_s(self) -> float:
+        """99th percentile of how late timers came."""
+        return self._canary.late_s()
+
+    def table(self) -> dict[str, Any]:
+        """Columns of the table `backlog`."""
+        ports = np.concatenate([port for port, _, _ in self.samples.found] or [np.zeros(0, np.int64)])
+        queues = np.concatenate([queue for _, queue, _ in self.samples.found] or [np.zeros(0, np.int64)])
+        sizes = np.concatenate([size for _, _, size in self.samples.found] or [np.zeros(0, np.uint64)])
+        counts = [len(port) for port, _, _ in self.samples.found]
+        return {
+            "time_s": np.repeat(np.array(self.samples.times_s, np.float64), counts),
+            "switch": [self._ports[port][0] for port in ports],
+            "port": [self._ports[port][1] for port in ports],
+            "queue": queues.astype(np.int32),
+            "backlog_bytes": sizes.astype(np.int64),
+        }
+
+    def _run(self) -> None:
+        be_punctual()
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(os.sched_get_priority_min(os.SCHED_RR)))
+        now_s = time.monotonic()
+        due_s = {"canary": now_s + CANARY_S, "look": now_s + LOOK_EVERY_S, "end": math.inf}
+        every_s = {"canary": CANARY_S, "look": LOOK_EVERY_S}
+        if self._every_s is not None:
+            due_s["sample"], every_s["sample"] = now_s, self._every_s
+        while not self._stop.is_set():
+            what = min(due_s, key=due_s.__getitem__)
+            at_s = due_s[what]
+            self._canary.sleep_until(at_s)
+            late_s = time.monotonic() - at_s
+            if what == "look" and self._stretch is None:
+                due_s["end"] = self._begin_stretch()
+            elif what == "sample":
+                self._sample(late_s)
+            elif what == "end":
+                self._end_stretch()
+                due_s["end"] = math.inf
+            if what in every_s:
+                missed = int(late_s // every_s[what])
+                due_s[what] = at_s + every_s[what] * (1 + missed)
+
+    def _sample(self, late_s: float) -> None:
+        """Every queue that holds something, or did in the sample before."""
+        assert self._every_s is not None
+        backlogs = self._fabric.backlogs()
+        self.samples.times_s.append(time.monotonic())
+        holds = backlogs > 0
+        ports, queues = np.nonzero(holds | self._before)
+        self.samples.found.append((ports, queues, backlogs[ports, queues]))
+        self.samples.late += late_s > self._every_s / 2
+        self._before = holds
+
+    def _begin_stretch(self) -> float:
+        """Look for full ports; returns when to look at them again, never if there is none."""
+        waiting = self._fabric.backlogs().sum(axis=1)
+        full = self._steady & (waiting >= FULL_FRAMES * FRAME_BYTES)
+        if not full.any():
+            return math.inf
+        self._stretch = _Stretch(waiting, time.monotonic(), _sent_bytes())
+        return self._stretch.begun_s + STRETCH_FRAMES * FRAME_BYTES / float(self._rates[full].min())
+
+    def _end_stretch(self) -> None:
+        """What waited at its begin at a port that counts was more than could leave until its end, so the port must have
+        sent at its rate."""
+        assert self._stretch is not None
+        stretch, self._stretch = self._stretch, None
+        seconds, after = time.monotonic() - stretch.begun_s, _sent_bytes()
+        for index in np.nonzero(self._steady & (stretch.waiting >= self._rates * seconds))[0]:
+            port = self._ports[index][1]
+            self.saturation.sent_bytes += after[port] - stretch.sent_bytes[port]
+            self.saturation.expected_bytes += float(self._rates[index]) * seconds
+            self.saturation.stretches += 1
+
+
+def _sent_bytes() -> dict[str, int]:
+    """Device → bytes that have left by it, of the namespace that all switch ports are in."""
+    lines = Path("/proc/thread-self/net/dev").read_text(encoding="ascii").splitlines()[2:]
+    return {name.strip(): int(rest.split()[8]) for name, _, rest in (line.partition(":") for line in lines)}
+
+
+@dataclass(frozen=True)
+class HostLinks:
+    """Packets that every host's interface has sent and received since it was made, as the kernel counts them there:
+    apart from the switches' own account."""
+
+    sent: int
+    received: int
+
+    @classmethod
+    def read(cls, fabric: Fabric) -> HostLinks:
+        """Of all hosts together."""
+        sent = received = 0
+        for host, pid in fabric.pids().items():
+            for line in Path(f"/proc/{pid}/net/dev").read_text(encoding="ascii").splitlines()[2:]:
+                name, _, rest = line.partition(":")
+                if name.strip() == f"{host}-eth0":
+                    counts = rest.split()
+                    received, sent = received + int(counts[1]), sent + int(counts[9])
+        return cls(sent, received)
+
+    def __sub__(self, before: HostLinks) -> HostLinks:
+        return HostLinks(self.sent - before.sent, self.received - before.received)
+
+    @classmethod
+    def read_with(cls, fabric: Fabric, other: Callable[[], Any]) -> tuple[HostLinks | None, Any]:
+        """These and something else, read while no packet leaves or comes in; None when hosts never fell silent."""
+        for _ in range(SILENCE_TRIES):
+            before, found = cls.read(fabric), other()
+            if before == cls.read(fabric):
+                return before, found
+            time.sleep(SILENCE_S)
+        return None, found
+
+
+def vanished_packets(hosts: HostLinks, ports: list[dict[str, Any]], causes: Collection[str], strays: int) -> int:
+    """What hosts sent, less what hosts received, less every drop that a switch counted: 0 when all is accounted for."""
+    dropped = sum(int(row[f"dropped_{cause}_packets"]) for row in ports for cause in causes)
+    return hosts.sent - hosts.received - dropped - strays
