@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -166,3 +168,101 @@ def test_nobody_takes_a_queues_reserved_bytes(inside: Callable[..., Any]) -> Non
     assert seen["own"] == pytest.approx(10, abs=2)
     assert seen["own"] + seen["own_dropped"] == 20
     assert sum(seen["peaks"]) <= 50_000
+
+
+def burst(sender: Any, to: tuple[str, int], packets: int) -> None:
+    """Packets of 1000 B of frame, as fast as they go."""
+    for _ in range(packets):
+        sender.sendto(bytes(1000 - HEADERS_BYTES), to)
+
+
+def limited() -> dict[str, Any]:
+    """Queue 2 has a limit of 20 kB in a port of 60 kB that hardly drains; queue 3 none."""
+    intent = QosIntent(name="limited", port_buffer=60_000, queues={2: QueueIntent(limit=20_000)})
+    with star([1000, 0.1], intent) as fabric:
+        to = (fabric.address("h2"), 9)
+        for number in (2, 3):
+            burst(udp(fabric, "h1", tos_byte=tos(number)), to, 50)
+        rows = at(fabric, "s1-h2")
+        return {str(number): [rows[number, 0][name] for name in COLUMNS] for number in (2, 3)}
+
+
+COLUMNS = ("enqueued_packets", "dropped_tail_packets", "peak_backlog_bytes")
+
+
+def test_a_queue_holds_its_limit_at_most(inside: Callable[..., Any]) -> None:
+    seen = inside(limited)
+    # of each burst two or three packets may leave at once
+    assert seen["2"][0] == pytest.approx(20, abs=3)
+    assert seen["2"][2] == 20_000
+    assert seen["3"][0] == pytest.approx(40, abs=6), "what the other leaves of the port's 60 kB"
+    assert [enqueued + dropped for enqueued, dropped, _ in seen.values()] == [50, 50]
+
+
+def sharing(alpha: float, reserved: int) -> dict[str, Any]:
+    """A switch shares 60 kB. Ports to h2 and h3, slow ones, are flooded one after the other, then they drain."""
+    queues = {1: QueueIntent(alpha=alpha, reserved=reserved)}
+    intent = QosIntent(name="shared", port_buffer=1_000_000, shared_buffer=60_000, queues=queues)
+    with star([1000, 1, 1], intent) as fabric:
+        sender = udp(fabric, "h1", tos_byte=tos(1))
+        for _ in range(2):  # what the first round took must have been given back before the second
+            for host in ("h2", "h3"):
+                burst(sender, (fabric.address(host), 9), 120)
+            violations = fabric.conservation(drain_s=3)
+        rows = [at(fabric, f"s1-{host}")[1, 0] for host in ("h2", "h3")]
+        return {
+            "violations": violations,
+            "peaks": [row["peak_backlog_bytes"] for row in rows],
+            "enqueued": [row["enqueued_packets"] for row in rows],
+            "dropped": [row["dropped_shared_packets"] for row in rows],
+            "tail": sum(row["dropped_tail_packets"] for row in rows),
+            "effective": fabric.effective() == fabric.intended(),
+            "shared": fabric.effective()["shared_buffer_bytes"],
+        }
+
+
+@pytest.mark.parametrize(("alpha", "reserved"), [(1.0, 0), (0.5, 0), (4.0, 0), (1.0, 10_000)])
+def test_ports_share_a_buffer_by_dynamic_thresholds(inside: Callable[..., Any], alpha: float, reserved: int) -> None:
+    seen = inside(sharing, alpha=alpha, reserved=reserved)
+    first = alpha / (1 + alpha) * 60_000
+    second = alpha / (1 + alpha) * (60_000 - first)
+    frames = (1 + alpha) * 1000  # the threshold falls by alpha packets for each that comes in
+    # the first port drains a little while the second fills, which leaves the second a little more
+    assert seen["peaks"][0] == pytest.approx(first + reserved, abs=frames)
+    assert second + reserved - frames <= seen["peaks"][1] <= second + reserved + frames + 0.15 * first
+    assert [put + lost for put, lost in zip(seen["enqueued"], seen["dropped"], strict=True)] == [240, 240]
+    assert sum(peak - reserved for peak in seen["peaks"]) <= 60_000
+    assert seen["tail"] == 0
+    assert seen["violations"] == []
+    assert seen["effective"]
+    assert seen["shared"] == 60_000
+
+
+def averaged(averaging: int) -> list[int]:
+    """Drops among: a burst of 40 packets into an empty queue; then 300 ms of overload; a burst after 200 ms of rest."""
+    step = profile(20_000, 20_000)
+    queue = QueueIntent(profiles=(step, None, None), averaging=averaging)
+    with star([100, 10], QosIntent(name="averaged", port_buffer=300_000, queues={2: queue})) as fabric:
+        sender, to = udp(fabric, "h1", tos_byte=tos(2)), (fabric.address("h2"), 9)
+        dropped = [0]
+
+        def note() -> None:
+            fabric.conservation()
+            dropped.append(at(fabric, "s1-h2")[2, 0]["dropped_wred_packets"])
+
+        burst(sender, to, 40)
+        note()
+        pace(sender, to, rate_mbit=20, seconds=0.3, payload_bytes=1000 - HEADERS_BYTES)
+        note()
+        time.sleep(0.2)
+        burst(sender, to, 40)
+        note()
+        return [later - earlier for earlier, later in itertools.pairwise(dropped)]
+
+
+def test_an_average_lets_a_burst_pass_and_not_an_overload(inside: Callable[..., Any]) -> None:
+    instantaneous, slow = inside(averaged, averaging=0), inside(averaged, averaging=6)
+    assert all(count > 10 for count in instantaneous), "the queue itself stands above 20 kB in all three"
+    # with weight 1/64 40 packets raise the average to 12 kB, 750 to where the queue stands; 200 ms are 165 frame times
+    assert slow[0] == slow[2] == 0
+    assert slow[1] > 100

@@ -39,6 +39,74 @@ def test_per_packet_balancing_uses_both_spines_alike(inside: Callable[..., Any])
     assert abs(first - packets / 2) < 4 * math.sqrt(packets) / 2
 
 
+def in_turn(packets: int) -> list[int]:
+    """Packets of two destinations, mixed, by (spine, destination)."""
+    with leaf_spine(plain(load_balancing="round-robin")) as fabric:
+        sender = udp(fabric, "h1")
+        for i in range(packets):
+            sender.sendto(b"x", (fabric.address(("h3", "h4", "h3")[i % 3]), 9))
+            if i % 100 == 99:
+                fabric.conservation()
+        fabric.conservation()
+        hosts = [at(fabric, f"l2-{host}")[0, 0]["received_packets"] for host in ("h3", "h4")]
+        assert hosts == [0, 0], "hosts sent nothing"
+        return [at(fabric, f"s{i}-l2")[0, 0]["enqueued_packets"] for i in (1, 2)]
+
+
+def test_round_robin_splits_exactly(inside: Callable[..., Any]) -> None:
+    assert inside(in_turn, packets=600) == [300, 300]
+    assert sorted(inside(in_turn, packets=303)) in ([151, 152], [150, 153]), "each destination has its own turn"
+
+
+def flowlets(gap_s: float, pause_s: float, bursts: int) -> list[list[int]]:
+    """One flow's packets by spine, for each of some bursts of ten with pauses between."""
+    intent = plain(load_balancing="flowlet", flowlet_gap=gap_s)
+    found, seen = [], [0, 0]
+    with leaf_spine(intent) as fabric:
+        sender, to = udp(fabric, "h1"), (fabric.address("h3"), 9)
+        for _ in range(bursts):
+            for _ in range(10):
+                sender.sendto(b"x", to)
+            time.sleep(pause_s)
+            now = [at(fabric, f"s{i}-l2")[0, 0]["enqueued_packets"] for i in (1, 2)]
+            found.append([after - before for before, after in zip(seen, now, strict=True)])
+            seen = now
+    return found
+
+
+def test_a_flowlet_keeps_its_path_and_the_next_may_take_another(inside: Callable[..., Any]) -> None:
+    parted = inside(flowlets, gap_s=0.005, pause_s=0.01, bursts=24)
+    # a burst that other work on this machine interrupts for 5 ms is two flowlets
+    assert sum(sorted(counts) == [0, 10] for counts in parted) >= 22, parted
+    assert 3 <= sum(counts[0] > counts[1] for counts in parted) <= 21, "each flowlet chooses at random"
+
+
+def test_a_flow_without_pauses_stays_on_its_path(inside: Callable[..., Any]) -> None:
+    kept = inside(flowlets, gap_s=5, pause_s=0.01, bursts=24)
+    assert {tuple(counts) for counts in kept} in ({(10, 0)}, {(0, 10)})
+
+
+def mixed_switches() -> dict[str, Any]:
+    """l1 balances in turn, l2 by flow hash."""
+    intent = plain(load_balancing="flow-hash", switch_load_balancing={"l1": "round-robin"})
+    with leaf_spine(intent) as fabric:
+        there, back = udp(fabric, "h1", port=9), udp(fabric, "h3", port=9)
+        for _ in range(20):
+            there.sendto(b"x", (fabric.address("h3"), 9))
+            back.sendto(b"x", (fabric.address("h1"), 9))
+        fabric.conservation()
+        split = {leaf: [at(fabric, f"{leaf}-s{i}")[0, 0]["enqueued_packets"] for i in (1, 2)] for leaf in ("l1", "l2")}
+        return split | {"said": fabric.effective()["load_balancing"], "same": fabric.effective() == fabric.intended()}
+
+
+def test_each_switch_may_balance_in_its_own_way(inside: Callable[..., Any]) -> None:
+    seen = inside(mixed_switches)
+    assert seen["l1"] == [10, 10]
+    assert sorted(seen["l2"]) == [0, 20]
+    assert seen["said"] == {"l1": "round-robin", "l2": "flow-hash", "s1": "flow-hash", "s2": "flow-hash"}
+    assert seen["same"]
+
+
 def flows_hashed(seed: int) -> list[list[int]]:
     """For each of 24 flows, ten packets: [packets by spine 1, by spine 2]."""
     found = []

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
-from traffic import HEADERS_BYTES, Sink, at, name_of, plain, star, tos, udp
+from traffic import HEADERS_BYTES, Sink, at, name_of, pace, plain, star, together, tos, udp
 
 from dlcp.model.qos import QosIntent, QueueIntent
 
@@ -113,3 +114,82 @@ def test_a_port_runs_at_its_rate(inside: Callable[..., Any], rates_mbit: list[fl
         measured.append(inside(shaped, rates_mbit=rates_mbit, packets=packets))
     assert measured[-1] == pytest.approx(bottleneck_mbit, rel=0.01)
     assert max(measured) <= 1.01 * bottleneck_mbit, "nothing excuses more than the link's rate"
+
+
+WEIGHTS = {0: 1, 1: 2, 2: 4}
+PAYLOADS = {0: 1400, 1: 700, 2: 200}
+
+
+def weighted(strict_mbit: float) -> dict[str, Any]:
+    """Three weighted queues, each flooded with packets of its own size, at 20 Mbit/s; some of a strict queue above."""
+    queues = {number: QueueIntent(weight=weight, limit=60_000) for number, weight in WEIGHTS.items()}
+    with star([100, 100, 100, 100, 20], QosIntent(name="weighted", port_buffer=400_000, queues=queues)) as fabric:
+        sink = Sink(udp(fabric, "h5", port=9000))
+        to = (fabric.address("h5"), 9000)
+        senders = {number: udp(fabric, f"h{number + 1}", tos_byte=tos(number)) for number in WEIGHTS}
+        strict = udp(fabric, "h4", tos_byte=tos(5))
+        calls = [
+            partial(pace, sender, to, rate_mbit=18, seconds=1.2, payload_bytes=PAYLOADS[number])
+            for number, sender in senders.items()
+        ]
+        if strict_mbit:
+            calls.append(partial(pace, strict, to, rate_mbit=strict_mbit, seconds=1.2))
+        start = time.time()
+        together(*calls)
+        end = time.time()
+        fabric.conservation()
+        fabric.verify()
+        sink.stop()
+        steady = [(who, size + HEADERS_BYTES) for at_s, who, size in sink.arrivals if start + 0.2 < at_s < end - 0.05]
+        bytes_of = {name_of(sender): sum(size for who, size in steady if who == name_of(sender))
+                    for sender in (*senders.values(), strict)}  # fmt: skip
+        return {
+            "weighted": {str(number): bytes_of[name_of(sender)] for number, sender in senders.items()},
+            "strict_mbit": bytes_of[name_of(strict)] * 8 / (end - start - 0.25) / 1e6,
+        }
+
+
+@pytest.mark.parametrize("strict_mbit", [0, 8])
+def test_weighted_queues_share_what_the_strict_ones_leave(inside: Callable[..., Any], strict_mbit: float) -> None:
+    seen = inside(weighted, strict_mbit=strict_mbit)
+    total, weights = sum(seen["weighted"].values()), sum(WEIGHTS.values())
+    for number, weight in WEIGHTS.items():
+        assert seen["weighted"][str(number)] / total == pytest.approx(weight / weights, abs=0.02)
+    assert seen["strict_mbit"] == pytest.approx(strict_mbit, rel=0.1)
+    assert total * 8 / 0.95 / 1e6 == pytest.approx(20 - strict_mbit, rel=0.15)
+
+
+def test_strict_queues_starve_the_weighted_ones(inside: Callable[..., Any]) -> None:
+    seen = inside(weighted, strict_mbit=30)
+    assert seen["strict_mbit"] == pytest.approx(20, rel=0.03)
+    assert sum(seen["weighted"].values()) < 0.01 * seen["strict_mbit"] * 1e6 / 8
+
+
+def watched() -> dict[str, Any]:
+    """Backlogs of a port that hardly drains, between two readings of its counters."""
+    with star([1000, 0.02, 100], plain(100_000)) as fabric:
+        rows = {port: i for i, (_, port) in enumerate(fabric.switch_ports)}
+        for number, packets in ((2, 7), (6, 20)):
+            for _ in range(packets):
+                udp(fabric, "h1", tos_byte=tos(number)).sendto(bytes(1000 - HEADERS_BYTES), (fabric.address("h2"), 9))
+        before = at(fabric, "s1-h2")
+        live = fabric.backlogs()
+        after = at(fabric, "s1-h2")
+        held = [
+            [found[n, 0]["enqueued_bytes"] - found[n, 0]["sent_bytes"] for n in (2, 6)] for found in (before, after)
+        ]
+        return {
+            "shape": live.shape,
+            "live": live[rows["s1-h2"]].tolist(),
+            "held": held,
+            "elsewhere": int(live.sum()) - int(live[rows["s1-h2"]].sum()),
+        }
+
+
+def test_backlogs_are_what_the_counters_say(inside: Callable[..., Any]) -> None:
+    seen = inside(watched)
+    assert seen["shape"] == [3, 8]
+    for number, before, after in zip((2, 6), *seen["held"], strict=True):
+        assert after <= seen["live"][number] <= before
+    assert sum(seen["live"]) == seen["live"][2] + seen["live"][6] > 20_000
+    assert seen["elsewhere"] == 0
