@@ -27,6 +27,9 @@ RUNTIME = Path("/run/dlcp")
 BPF_PINS = RUNTIME / "bpf"
 """A bpffs inside. Not under /sys: Mininet's hosts have another /sys."""
 
+WHY_ROOT = "it makes network namespaces and loads eBPF programs"
+"""What a person is told that is asked for it."""
+
 _UNSHARE = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 _KILLED = 137
 
@@ -90,8 +93,7 @@ def run_private(entry: str, arguments: Sequence[str] = (), **options: Any) -> in
 @functools.cache
 def _check() -> None:
     if os.geteuid() != 0:
-        what = "needs root: it makes network namespaces and loads eBPF programs"
-        raise MachineCannot("emulation", what, f"run it as root: {sudo_command()} …")
+        raise MachineCannot("emulation", f"needs root: {WHY_ROOT}", f"run it as root: {sudo_command()} …")
     for program, package in (("setpriv", "util-linux"), ("unshare", "util-linux"), ("mount", "mount")):
         if shutil.which(program) is None:
             raise MachineCannot(program, "is not installed", f"run: apt-get install {package}")

@@ -17,7 +17,7 @@ from typing import Any
 
 from dlcp.errors import MachineCannot, Problem
 from dlcp.paths import install_command, sudo_command
-from dlcp.substrates.private import BPF_PINS, start_private
+from dlcp.substrates.private import BPF_PINS, WHY_ROOT, start_private
 
 _PROBE_LIMIT_S = 20
 _DEVICE = "probe0"
@@ -87,7 +87,12 @@ def main(arguments: list[str]) -> int:
 def _root() -> Check:
     if os.geteuid() == 0:
         return Check("root", True, "effective user 0")
-    return Check("root", False, f"effective user {os.geteuid()}", f"run it as root: {sudo_command()} …")
+    return Check(
+        "root",
+        False,
+        f"effective user {os.geteuid()}; emulation needs root: {WHY_ROOT}",
+        f"run it as root: {sudo_command()} …",
+    )
 
 
 def _program(name: str, remedy: str) -> Check:

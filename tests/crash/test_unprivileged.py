@@ -1,0 +1,98 @@
+"""Without root: what needs it says so, why, and what to run, once; what does not need it works."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+NOBODY = 65534
+UNIT = Path(__file__).parents[1] / "unit"
+REASON = "it makes network namespaces and loads eBPF programs"
+
+
+@functools.cache
+def dropped() -> tuple[str, ...]:
+    """A command that gives up root: as nobody where nobody may execute this Python, else as a user without any
+    capability in a namespace of users."""
+    if os.geteuid() != 0:
+        return ()
+    as_nobody = ("setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups", "--inh-caps=-all")
+    for command in (as_nobody, ("unshare", "--user")):
+        done = subprocess.run([*command, sys.executable, "-c", "import dlcp.cli"], capture_output=True, check=False)
+        if done.returncode == 0:
+            return command
+    pytest.skip("root cannot be given up here: neither setpriv nor unshare --user can start this Python")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """One that nobody can come to and write in: pytest's own are the owner's alone."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        Path(name).chmod(0o777)
+        yield Path(name)
+
+
+def dlcp(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [*dropped(), sys.executable, "-m", "dlcp.cli", *arguments]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=90, check=False, stdin=subprocess.DEVNULL
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "quickstart"),
+        ("shell", "quickstart", "-c", "pingall"),
+        ("doctor", "--calibrate"),
+        ("bench", "switch"),
+        ("bench", "transport", "--namespaces", "--count", "1"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_what_needs_root_says_why_and_what_to_run(arguments: tuple[str, ...], folder: Path) -> None:
+    done = dlcp(folder, *arguments)
+    told = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 3, told
+    assert told.count("needs root") == 1, told
+    assert REASON in told
+    assert f"{Path(sys.executable).with_name('dlcp')}" in told, "with the very command"
+    assert "Traceback" not in told
+    assert list(folder.glob("results/*/*.tmp")) == [], "refused before it began"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("check", "quickstart"), ("plan", "quickstart"), ("show", "schemes"), ("show", "topologies"), ("clean",)],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_what_does_not_need_root_works(arguments: tuple[str, ...], folder: Path) -> None:
+    done = dlcp(folder, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout
+
+
+@pytest.mark.parametrize("command", ["status", "report"])
+def test_results_that_root_made_are_read(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(UNIT)
+    make_results = importlib.import_module("synthetic_results").make_results
+    experiment = make_results(folder / "results", iterations=12, tensors=8)
+    for number, run in enumerate(sorted(experiment.iterdir())):
+        named = run.rename(run.with_name(f"{number:012x}"))  # as the store names them
+        result = json.loads((named / "result.json").read_text())
+        (named / "result.json").write_text(json.dumps(result | {"run_id": named.name}))
+    if command == "report":
+        experiment.chmod(0o777)  # the report goes beside the results
+    done = dlcp(folder, command)
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout
