@@ -8,6 +8,7 @@ from dlcp.errors import Problem
 from dlcp.model.buckets import small_bucket
 from dlcp.model.check_background import check_background
 from dlcp.model.check_faults import check_faults
+from dlcp.model.check_pfc import check_pfc
 from dlcp.model.check_topology import check_topology
 from dlcp.model.document import Document, Loc
 from dlcp.model.explain import did_you_mean
@@ -37,6 +38,8 @@ def check_parts(document: Document, parts: Parts) -> Found:
     if graph is not None:
         _check_scaling(notes, parts, graph)
     check_faults(notes, parts.faults, graph, parts.time_limit_s)
+    if parts.pfc is not None:
+        check_pfc(notes, parts.pfc, graph, parts.port_buffer_bytes)
     _check_buffer(notes, parts)
     hosts = graph.hosts if graph is not None else None
     for name, job in parts.jobs.items():

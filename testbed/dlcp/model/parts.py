@@ -9,6 +9,7 @@ from dlcp.model.document import Document
 from dlcp.model.experiment import Expectation, Experiment, Scaling, SchemeChoice
 from dlcp.model.explain import validate
 from dlcp.model.faults import Fault, FaultKind
+from dlcp.model.qos import Pfc
 from dlcp.model.topology import Topology, TopologyKind
 from dlcp.model.units import Duration, Size
 from dlcp.model.workload import Background, Constant, Incast, Job, Poisson, Workload
@@ -32,6 +33,7 @@ class Parts:
     name: str | None = None
     job_names: tuple[str, ...] = ()
     jobs: dict[str, Job] = field(default_factory=dict)
+    pfc: Pfc | None = None
     faults: dict[int, FaultKind] = field(default_factory=dict)
     background: dict[int, Incast | Poisson | Constant] = field(default_factory=dict)
     schemes: dict[int, SchemeChoice] = field(default_factory=dict)
@@ -61,6 +63,7 @@ def collect(document: Document) -> Parts:
         name=one(Annotated[str, Experiment.model_fields["name"]], "name"),
         job_names=tuple(str(name) for name in raw_jobs) if isinstance(raw_jobs, dict) else (),
         jobs=entries(Job, "jobs"),
+        pfc=one(Pfc, "pfc"),
         faults=entries(Fault, "faults"),
         background=entries(Background, "background"),
         schemes=entries(SchemeChoice, "schemes"),

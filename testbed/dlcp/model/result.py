@@ -89,7 +89,8 @@ class RunResult(BaseModel):
 
     run: what defines it (experiment, scheme, knobs, job, repeat, seed, substrate). regime: the scaling in words
     and numbers, for every plot. traffic: bytes of gradients and parameters by transport ("dlcp", "tcp").
-    statistics: host → what its agent and transport counted; "background": what it sent and what arrived. ideal: the
+    statistics: host → what its agent and transport counted; "background": what it sent and what arrived;
+    "faults": what was done to the fabric, when; "pfc": how often ports were paused. ideal: the
     ideal transport's iteration time, job completion time, and the communication and compute that they follow from,
     seconds. jct_s: first iteration's start to last worker's end. intended, effective: what switches and hosts should
     do and do, in one shape. fidelity: monitor → {value, bound, unit, ok, meaning, source}.

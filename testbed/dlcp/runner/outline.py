@@ -11,12 +11,12 @@ from dlcp.runner import scale_down as scaling_down
 from dlcp.runner.admission import Load, Machine, admit, factor_that_fits, loads_of
 from dlcp.runner.calibration import Costs, costs
 from dlcp.runner.check import Ready
-from dlcp.runner.delays import require_delays
 from dlcp.runner.estimate import Estimate, estimate
 from dlcp.runner.execute import missing
 from dlcp.runner.plan import Cell, Plan, plan
 from dlcp.runner.stands_for import sentences, stands_for
 from dlcp.runner.store import Store
+from dlcp.runner.supported import require_supported
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def outline(
     planned = plan(ready, substrate)
     loads = admit(ready, machine) if emulated else []
     if emulated:
-        require_delays(ready.experiment.topology.graph)
+        require_supported(ready.experiment)
     had, _ = Store(results, ready.experiment.name).load()
     todo = missing(planned, had, retry_suspect=retry_suspect)
     time = estimate(planned, todo, had)

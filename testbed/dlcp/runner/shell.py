@@ -7,8 +7,8 @@ from dlcp.model.experiment import experiment_intent
 from dlcp.model.explain import did_you_mean
 from dlcp.paths import install_command
 from dlcp.runner.check import Ready
-from dlcp.runner.delays import require_delays
 from dlcp.runner.preflight import preflight_emulation
+from dlcp.runner.supported import require_supported
 
 
 def open_shell(ready: Ready, label: str | None, command: str | None) -> int:
@@ -22,7 +22,7 @@ def open_shell(ready: Ready, label: str | None, command: str | None) -> int:
     if label not in ready.schemes:
         raise Problem("--scheme", f"no scheme is labelled {label!r}", did_you_mean(label, ready.schemes))
     preflight_emulation()
-    require_delays(experiment.topology.graph)
+    require_supported(experiment)
     try:
         from dlcp.substrates.shell import shell
     except ModuleNotFoundError as error:

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from dlcp.agents.session import JobResult, JobSession
 from dlcp.agents.traffic_plan import TrafficSpec, host_rates_bps
 from dlcp.errors import Problem
 from dlcp.model.experiment import experiment_intent
+from dlcp.model.qos import Pfc
 from dlcp.model.regime import regime
 from dlcp.model.result import DROP_CAUSES, RunResult
 from dlcp.model.run import Run
@@ -34,6 +35,7 @@ from dlcp.substrates import audit, fidelity, provenance
 from dlcp.substrates.fabric import Fabric
 from dlcp.substrates.faults import FaultPlayer, mean_rate_bps, timeline
 from dlcp.substrates.ideal import Transfer, ideal_communication_s, ideal_iteration_s
+from dlcp.substrates.pfc import PauseLoop
 from dlcp.substrates.watch import HostLinks, Watch, vanished_packets
 from dlcp.transport.codepoint import tos_of_queue
 
@@ -92,6 +94,7 @@ class _Conductor:
         self._link_rate_bps = self._graph.slowest_host_bps
         self._timeline = timeline(experiment.faults, self._graph, experiment.time_limit_s)
         self._player: FaultPlayer | None = None
+        self._pauses: PauseLoop | None = None
 
     def conduct(self) -> RunResult:
         """The result; a run whose agents failed is `failed`, one whose monitors object is `suspect`."""
@@ -122,7 +125,10 @@ class _Conductor:
             session.open()
             background = self._background(background_agents, addresses)
             hosts_before, _ = HostLinks.read_with(fabric, fabric.reset_counters)
-            observed = self._train(fabric, session, background)
+            pfc = self._intent.pfc
+            self._pauses = None if pfc is None else PauseLoop(fabric, self._graph, pfc)
+            with self._pauses or nullcontext():
+                observed = self._train(fabric, session, background)
             unaccounted = fabric.conservation(DRAIN_S)
             hosts, (ports, strays) = HostLinks.read_with(fabric, lambda: (fabric.counters(), fabric.strays()))
             self._progress(1.0, "collecting")
@@ -257,13 +263,16 @@ class _Conductor:
         if self._player is not None and self._timeline:
             values["fault_late_s"] = self._player.late_s
             result.warnings += self._player.never()
+        if self._pauses is not None and self._intent.pfc is not None:
+            values |= {"pfc_late_s": self._pauses.late_s, "pfc_dropped_packets": _lost_in(self._intent.pfc, ports)}
+            result.statistics["pfc"] = self._pauses.data()
         result.fidelity = fidelity.judge(values)
         if broken := audit.broken_promises(job.iterations, job.messages):
             result.status, result.reason = "failed", broken
         elif reasons := fidelity.reasons(result.fidelity):
             result.status, result.reason = "suspect", reasons
         faults = [done.data() for done in self._player.done] if self._player is not None else []
-        result.statistics = job.statistics | {"background": background, "faults": faults}
+        result.statistics |= job.statistics | {"background": background, "faults": faults}
 
     def _utilisation(self, ports: list[dict[str, Any]], duration_s: float) -> float:
         """The busiest port's bytes against what its shaper lets through while the job ran, buffer emptied after."""
@@ -346,6 +355,12 @@ def _transfers(spec: JobSpec, settings: TransportSettings) -> list[Transfer]:
         for server, size in zip(spec.servers, sizes, strict=True)
     ]
     return pushes + [Transfer(push.destination, push.source, push.size_bytes) for push in pushes]
+
+
+def _lost_in(pfc: Pfc, ports: list[dict[str, Any]]) -> int:
+    """Packets of lossless queues that found no buffer."""
+    lossless = [row for row in ports if row["queue"] in pfc.queues]
+    return sum(row["dropped_tail_packets"] + row["dropped_shared_packets"] for row in lossless)
 
 
 def _require_mended(fabric: Fabric, before: dict[str, Any]) -> None:

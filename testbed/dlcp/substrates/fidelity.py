@@ -50,6 +50,13 @@ BOUNDS: dict[str, Bound] = {
         0.005, "s", "how late the latest fault or mending took effect",
         "timers and round trips are measured in it here; a timeline is written in tens of milliseconds",
     ),
+    "pfc_late_s": Bound(
+        0.002, "s", "99th percentile of how late the loop that pauses senders looked",
+        "it looks every ms; at 100 Mbit/s a neighbour sends 12.5 kB into the headroom in each ms that it is late",
+    ),
+    "pfc_dropped_packets": Bound(
+        0, "packets", "packets that lossless queues dropped for want of buffer", "PFC is there so that they do not",
+    ),
     "link_utilisation": Bound(
         1.01, "share", "busiest switch port's bytes against its shaper's rate",
         "shapers were measured exact to 0.5 %, and a port's last packets leave after the job's end",

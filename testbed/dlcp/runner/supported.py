@@ -1,0 +1,44 @@
+"""What of an experiment's fabric cannot be emulated here: said before anything is built, never ignored."""
+
+from __future__ import annotations
+
+from dlcp.errors import MachineCannot
+from dlcp.model.check_pfc import FASTEST_BPS
+from dlcp.model.experiment import Experiment
+from dlcp.model.topology import Graph
+from dlcp.model.units import show_duration, show_rate
+from dlcp.substrates.probe import probe_delays
+
+
+def require_supported(experiment: Experiment) -> None:
+    """Raises MachineCannot with what is unsupported, why, and what to do.
+
+    Without root the kernel cannot be asked for netem: then a plan may be made all the same, and `dlcp run` says that it
+    needs root.
+    """
+    graph = experiment.topology.graph
+    _require_delays(graph)
+    if experiment.pfc is not None:
+        _require_slow_links(graph)
+
+
+def _require_delays(graph: Graph) -> None:
+    longest = max(graph.links, key=lambda link: link.delay_s)
+    if not longest.delay_s:
+        return
+    found = probe_delays()
+    if found.tried and not found.ok:
+        where = f"topology, {longest.a} – {longest.b}"
+        what = f"unsupported: its delay of {show_duration(longest.delay_s)} needs the kernel's netem; {found.detail}"
+        raise MachineCannot(where, what, f"{found.remedy}; or leave delays out")
+
+
+def _require_slow_links(graph: Graph) -> None:
+    fastest = max(graph.links, key=lambda link: link.rate_bps)
+    if fastest.rate_bps > FASTEST_BPS:
+        what = (
+            f"unsupported: PFC is emulated by a loop of about a millisecond, which is too slow for {fastest.a} – "
+            f"{fastest.b} with its {show_rate(fastest.rate_bps)}"
+        )
+        hint = f"links of at most {show_rate(FASTEST_BPS)}: lower rates and a larger byte_scale; or leave pfc out"
+        raise MachineCannot("pfc", what, hint)

@@ -1,0 +1,114 @@
+"""Priority flow control, an experimental option: a loop beside the fabric looks at the queues and pauses their senders.
+
+Real PFC is a frame that a switch sends within a microsecond, for each port that packets come in at. This loop looks
+once in a PERIOD_S, and it simplifies: what a queue holds at the port that it leaves by decides for all neighbours of
+the switch together, but the one that the port leads to. A paused port keeps a hundredth of its rate (HTB does not
+forgive what a slower class has sent too much), and takes up to a hundred frame times to be at full speed again.
+
+So it holds at links of at most 100 Mbit/s, needs headroom between xoff and the port's buffer for what all neighbours
+send in about two periods, and overstates how far a pause spreads where the congested port has few of the senders. How
+late the loop was, and whether a lossless queue dropped all the same, is judged in every run (fidelity.BOUNDS).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dlcp.model.qos import Pfc
+from dlcp.model.topology import Graph
+from dlcp.substrates.fabric import Fabric
+
+PERIOD_S = 0.001
+"""Between two looks. At 100 Mbit/s a neighbour sends 8 frames in it."""
+
+Pause = tuple[str, str, int]
+"""A port that is paused: its node, the switch that it leads to, the queue."""
+
+
+class PauseLoop:
+    """Pauses and resumes while its block lasts, from a thread; leaving the block resumes everything.
+
+    pauses: how often a port was paused. Raises at the block's end what went wrong in the thread, if nothing else did.
+    """
+
+    def __init__(self, fabric: Fabric, graph: Graph, pfc: Pfc) -> None:
+        self.pauses = 0
+        self._fabric = fabric
+        self._pfc = pfc
+        self._queues = list(pfc.queues)
+        self._upstream = [_upstream(graph, *port.split("-", 1)) for _, port in fabric.switch_ports]
+        self._congested: npt.NDArray[np.bool_] = np.zeros((len(self._upstream), len(self._queues)), bool)
+        self._paused: dict[Pause, float] = {}
+        self._paused_s = 0.0
+        self._late_s: list[float] = []
+        self._stop = threading.Event()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._loop, daemon=True, name="pfc")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._set(set())
+        if self._error is not None and error is None:
+            raise self._error
+
+    @property
+    def late_s(self) -> float:
+        """99th percentile of how late the loop looked."""
+        return float(np.quantile(self._late_s, 0.99)) if self._late_s else 0.0
+
+    def data(self) -> dict[str, Any]:
+        """For result.json. paused_s: summed over ports and queues."""
+        latest_s = max(self._late_s, default=0.0)
+        return {"pauses": self.pauses, "paused_s": self._paused_s, "late_p99_s": self.late_s, "latest_s": latest_s}
+
+    def _loop(self) -> None:
+        try:
+            due_s = time.monotonic()
+            while not self._stop.wait(max(0.0, due_s - time.monotonic())):
+                now_s = time.monotonic()
+                self._late_s.append(now_s - due_s)
+                self._look()
+                due_s = max(due_s + PERIOD_S, time.monotonic())
+        except Exception as error:  # raised again where the block ends
+            self._error = error
+
+    def _look(self) -> None:
+        backlogs = self._fabric.backlogs()[:, self._queues]
+        above, below = backlogs > self._pfc.xoff_bytes, backlogs <= self._pfc.xon_bytes
+        congested = above | self._congested & ~below
+        if (congested == self._congested).all():
+            return
+        self._congested = congested
+        self._set(
+            {
+                (*sender, self._queues[column])
+                for port, column in np.argwhere(congested).tolist()
+                for sender in self._upstream[port]
+            }
+        )
+
+    def _set(self, wanted: set[Pause]) -> None:
+        """Pause and resume what differs."""
+        for pause in wanted - self._paused.keys():
+            self._fabric.pause(*pause)
+            self._paused[pause] = time.monotonic()
+            self.pauses += 1
+        for pause in self._paused.keys() - wanted:
+            self._fabric.resume(*pause)
+            self._paused_s += time.monotonic() - self._paused.pop(pause)
+
+
+def _upstream(graph: Graph, switch: str, neighbour: str) -> list[tuple[str, str]]:
+    """(node, switch) of all who send into a switch, but the one that the port leads to."""
+    return [(node, switch) for node in graph.neighbours[switch] if node != neighbour]
