@@ -99,6 +99,44 @@ def test_a_sender_does_not_feel_the_delay_as_its_own_buffer(inside: Callable[...
     assert found["dropped"] > 0.2 * found["sent"], "the switch must drop, not the socket wait"
 
 
+def cut(*, stand_in: bool) -> dict[str, Any]:
+    with delayed(stand_in=stand_in) as fabric:
+        sender, receiver = udp(fabric, "h2"), udp(fabric, "h3", port=5000)
+        sink = Sink(receiver)
+        fabric.reset_counters()
+        to = (fabric.address("h3"), 5000)
+
+        def cut_for_a_while() -> None:
+            time.sleep(0.2)
+            fabric.set_link("s1", "s2", up=False)
+            time.sleep(0.2)
+            fabric.set_link("s1", "s2", up=True)
+
+        (sent, _) = together(lambda: pace(sender, to, rate_mbit=60, seconds=0.6), cut_for_a_while)
+        unaccounted = fabric.conservation(2.0)
+        sink.stop()
+        down = {
+            port: sum(row["dropped_down_packets"] for row in at(fabric, port).values()) for port in ("s1-s2", "s2-s1")
+        }
+        tail = sum(row["dropped_tail_packets"] for row in at(fabric, "s1-s2").values())
+        came, went = (
+            sum(row[f"{name}_packets"] for row in at(fabric, port).values())
+            for name, port in (("sent", "s1-s2"), ("received", "s2-s1"))
+        )
+        return {
+            "sent": sent, "arrived": sum(sink.packets.values()), "unaccounted": unaccounted, "down": down,
+            "tail": tail, "came": came, "went": went,
+        }  # fmt: skip
+
+
+def test_a_cut_takes_what_waits_and_what_is_under_way(inside: Callable[..., Any], netem: bool) -> None:
+    found = inside(cut, stand_in=not netem)
+    assert found["unaccounted"] == []
+    assert found["down"]["s1-s2"] > 500, "60 Mbit/s for 0.2 s are about 1030 packets"
+    assert found["came"] == found["went"]
+    assert found["sent"] == found["arrived"] + found["tail"] + sum(found["down"].values())
+
+
 def refused() -> str:
     try:
         with delayed(stand_in=False):

@@ -131,14 +131,18 @@ class Fabric:
 
         What waits for it in the queues of its ends, or is handed to it while it is cut, never arrives: dropped_down.
         The kernel's interfaces keep their carrier, a host's too: its sockets learn of the cut by silence alone."""
-        self._live.set_link([end.device for end in self._both_ends(a, b)], up=up)
+        inner = [wire for wire in self._wiring.wires if {wire.node, wire.neighbour} == {a, b}]
+        self._live.set_link([end.device for end in (*self._both_ends(a, b), *inner)], up=up)
 
     def set_rate(self, a: str, b: str, rate_bps: float) -> None:
-        """Shape both directions of a link to another rate, in place; verify() and the averages of WRED know it."""
+        """Shape both directions of a link to another rate, in place. The averages of WRED know it, and verify_link()."""
         for end in self._both_ends(a, b):
             self._tc.set_rate(end.device, rate_bps)
             self._live.set_rate(end.device, rate_bps)
-            self._verify_ports([end])
+
+    def verify_link(self, a: str, b: str) -> None:
+        """Read a link's two ends back, as verify() does all. Takes some milliseconds an end."""
+        self._verify_ports(self._both_ends(a, b))
 
     def freeze(self, node: str, neighbour: str, queue: int, for_s: float) -> None:
         """Let nothing out of a queue of a node's port towards a neighbour for so long, to a few milliseconds.

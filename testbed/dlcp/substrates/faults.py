@@ -129,6 +129,8 @@ class FaultPlayer:
                     return
                 self._call(action.call, *action.arguments)
                 self.done.append(Done(action, time.monotonic() - self._start_s))
+                if action.call == "set_rate":
+                    self._fabric.verify_link(*action.arguments[:2])
         except Exception as error:  # raised again where the block ends
             self._error = error
 

@@ -40,6 +40,8 @@ class LivePorts:
         self._sessions = {namespace.name: TcSession(namespace) for namespace in self._namespace.values()}
         self._frozen: dict[tuple[str, int], tuple[threading.Timer, tc.Ceiling]] = {}
         self._paused: set[tuple[str, int]] = set()
+        self._senders: dict[str, socket.socket] = {}
+        """Of fillers, by namespace; kept, for to close one takes the kernel ten milliseconds."""
         self._lock = threading.RLock()
 
     def close(self) -> None:
@@ -48,6 +50,8 @@ class LivePorts:
             timer.cancel()
         for session in self._sessions.values():
             session.close()
+        for sender in self._senders.values():
+            sender.close()
 
     def __getitem__(self, device: str) -> tc.Port:
         """As it should be at this moment."""
@@ -122,11 +126,11 @@ class LivePorts:
         self._sessions[self._namespace[device].name].run(lines)
 
     def _send_fillers(self, device: str, queue: int, count: int) -> None:
-        with (
-            self._namespace[device].entered(),
-            socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sender,
-        ):
-            sender.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.class_id(queue))
-            sender.bind((device, 0))
-            for _ in range(count):
-                sender.send(_FILLER)
+        namespace = self._namespace[device]
+        if namespace.name not in self._senders:
+            with namespace.entered():
+                self._senders[namespace.name] = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+        sender = self._senders[namespace.name]
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.class_id(queue))
+        for _ in range(count):
+            sender.sendto(_FILLER, (device, 0))
