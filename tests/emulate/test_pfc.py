@@ -27,9 +27,12 @@ GRAPH = Graph(hosts=("h1", "h2", "h3", "h4", "h5"), switches=("s1", "s2"), links
 
 
 def overload(*, pause: bool) -> dict[str, Any]:
-    """h1 and h2 send 60 Mbit/s of a lossless queue to h3's 20 Mbit/s, h5 5 Mbit/s of another queue to h4."""
+    """h1 and h2 send 60 Mbit/s of a lossless queue to h3's 20 Mbit/s, h5 5 Mbit/s of another queue to h4.
+
+    The headroom is large, for the loop shares one interpreter with the senders here.
+    """
     pfc = Pfc(queues=(LOSSLESS,), xoff=60_000, xon=30_000)
-    with Fabric(GRAPH, plain(250_000), seed=1, host_settings=HostSettings()) as fabric:
+    with Fabric(GRAPH, plain(500_000), seed=1, host_settings=HostSettings()) as fabric:
         sinks = [Sink(udp(fabric, host, port=5000)) for host in ("h3", "h4")]
         to = [(fabric.address(host), 5000) for host in ("h3", "h4")]
         first, second = (udp(fabric, host, tos_byte=tos(LOSSLESS), send_buffer=100_000) for host in ("h1", "h2"))
@@ -74,4 +77,4 @@ def test_with_pfc_nothing_drops_and_other_queues_pass(inside: Callable[..., Any]
     assert seen["dropped"] == {}
     assert seen["arrived"] == [seen["sent"][0] + seen["sent"][1], seen["sent"][2]]
     assert seen["pfc"]["pauses"] > 5
-    assert 60_000 < seen["peak_bytes"] < 250_000
+    assert 60_000 < seen["peak_bytes"] < 500_000

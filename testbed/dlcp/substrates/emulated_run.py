@@ -138,7 +138,7 @@ class _Conductor:
         if self._timeline:
             _require_mended(fabric, result.effective)
         self._write(job, training, ports, observed)
-        conserved = _conserved(hosts_before, hosts, ports, strays)
+        conserved = _conserved(hosts_before, hosts, ports, self._astray(strays))
         self._judge(result, job, ports, observed, conserved | {"unaccounted_packets": len(unaccounted)})
         if len(conserved) < CONSERVED:
             result.warnings.append("hosts never fell silent, so packets were not counted from end to end")
@@ -148,6 +148,12 @@ class _Conductor:
                 f"workers may drift apart: pulls may lose {show_fraction(self._settings.pull_loss_bound)}, but for "
                 f"every {self._settings.full_sync_every}th iteration and the last"
             )
+
+    def _astray(self, strays: list[dict[str, Any]]) -> tuple[int, int]:
+        """Packets that were not IPv4, and those for nobody, unless a detour may have left them without a way."""
+        detours = any(action.event == "reroute" for action in self._timeline)
+        unrouted = 0 if detours else sum(row["unrouted_packets"] for row in strays)
+        return sum(row["not_ipv4_packets"] for row in strays), unrouted
 
     @contextmanager
     def _agents(self, fabric: Fabric) -> Iterator[tuple[dict[str, AgentHandle], dict[str, AgentHandle]]]:
@@ -375,12 +381,14 @@ def _overflow(statistics: dict[str, Any]) -> int:
 
 
 def _conserved(
-    before: HostLinks | None, after: HostLinks | None, ports: list[dict[str, Any]], strays: list[dict[str, Any]]
+    before: HostLinks | None, after: HostLinks | None, ports: list[dict[str, Any]], strays: tuple[int, int]
 ) -> dict[str, float]:
-    """The monitors of packets from end to end; without the hosts' own counts those of the switches alone."""
-    astray = sum(row["not_ipv4_packets"] for row in strays)
-    found = {"stray_packets": float(astray + sum(row["unrouted_packets"] for row in strays))}
+    """The monitors of packets from end to end; without the hosts' own counts those of the switches alone.
+
+    strays: packets that were not IPv4, and those for nobody.
+    """
+    found = {"stray_packets": float(sum(strays))}
     if before is not None and after is not None:
-        missing = vanished_packets(after - before, ports, DROP_CAUSES, astray)
+        missing = vanished_packets(after - before, ports, DROP_CAUSES, strays[0])
         found |= {"vanished_packets": max(0.0, missing), "duplicated_packets": max(0.0, -missing)}
     return found

@@ -135,7 +135,7 @@ class Fabric:
         self._live.set_link([end.device for end in (*self._both_ends(a, b), *inner)], up=up)
 
     def set_rate(self, a: str, b: str, rate_bps: float) -> None:
-        """Shape both directions of a link to another rate, in place. The averages of WRED know it, and verify_link()."""
+        """Shape both directions of a link to another rate, in place; the averages of WRED and verify_link() know it."""
         for end in self._both_ends(a, b):
             self._tc.set_rate(end.device, rate_bps)
             self._live.set_rate(end.device, rate_bps)
@@ -150,6 +150,12 @@ class Fabric:
         One packet leaves as it begins, and one more for every further second that it lasts; none if the queue was
         empty. It ends by itself."""
         self._tc.freeze(self._wiring.end(node, neighbour).device, queue, for_s)
+
+    @property
+    def fillers(self) -> int:
+        """Frames that freezes have put on links to hosts: interfaces have received them, no switch counts them."""
+        to_hosts = (end.device for end in self._wiring.switch_ends if end.faces_host)
+        return sum(self._tc.fillers[device] for device in to_hosts)
 
     def thaw(self, node: str, neighbour: str, queue: int) -> None:
         """End a freeze before its time, within a second."""

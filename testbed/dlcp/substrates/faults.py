@@ -17,6 +17,7 @@ from dlcp.model.faults import FaultKind, GrayFailure, LinkDown, QueueFrozen, Rat
 from dlcp.model.topology import Graph
 from dlcp.model.units import show_fraction, show_rate
 from dlcp.substrates.fabric import Fabric
+from dlcp.substrates.watch import go_ahead
 
 Event = Literal["end", "begin", "reroute"]
 _ORDER: tuple[Event, ...] = ("end", "begin", "reroute")
@@ -124,6 +125,7 @@ class FaultPlayer:
 
     def _play(self) -> None:
         try:
+            go_ahead()
             for action in self._actions:
                 if self._stop.wait(max(0.0, self._start_s + action.at_s - time.monotonic())):
                     return

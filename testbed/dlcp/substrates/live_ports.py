@@ -7,6 +7,7 @@ import math
 import socket
 import struct
 import threading
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -42,6 +43,8 @@ class LivePorts:
         self._paused: set[tuple[str, int]] = set()
         self._senders: dict[str, socket.socket] = {}
         """Of fillers, by namespace; kept, for to close one takes the kernel ten milliseconds."""
+        self.fillers: Counter[str] = Counter()
+        """Sent, by the device that they left by."""
         self._lock = threading.RLock()
 
     def close(self) -> None:
@@ -134,3 +137,4 @@ class LivePorts:
         sender.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, tc.class_id(queue))
         for _ in range(count):
             sender.sendto(_FILLER, (device, 0))
+        self.fillers[device] += count

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from dlcp.model.qos import Pfc
 from dlcp.model.topology import Graph
 from dlcp.substrates.fabric import Fabric
+from dlcp.substrates.watch import go_ahead
 
 PERIOD_S = 0.001
 """Between two looks. At 100 Mbit/s a neighbour sends 8 frames in it."""
@@ -74,12 +75,13 @@ class PauseLoop:
 
     def _loop(self) -> None:
         try:
+            go_ahead()
             due_s = time.monotonic()
             while not self._stop.wait(max(0.0, due_s - time.monotonic())):
                 now_s = time.monotonic()
                 self._late_s.append(now_s - due_s)
                 self._look()
-                due_s = max(due_s + PERIOD_S, time.monotonic())
+                due_s = max(due_s, now_s - PERIOD_S) + PERIOD_S  # what was missed is late once
         except Exception as error:  # raised again where the block ends
             self._error = error
 
