@@ -284,6 +284,52 @@ def switch(
     return _show_bench(run_here(options, _say), json=json)
 
 
+@bench.command
+def capacity(
+    *,
+    hosts: Annotated[list[int] | None, Parameter(negative="")] = None,
+    scheme: Annotated[list[Literal["dlcp", "tcp", "tcp-tuned"]] | None, Parameter(negative="")] = None,
+    minutes: float = 6.0,
+    plot: Path | None = None,
+    json: Json = False,
+) -> int:
+    """The frontier of hosts and link rate at which a run is believed: short real runs, searched by halves (needs root).
+
+    A parameter-server job on a leaf-spine fabric, for each number of hosts at the fastest links with which none of the
+    run's monitors objects. Others' work on the machine moves the frontier down: measure on a quiet one.
+
+    * the default grid, under 6 minutes: `dlcp bench capacity --plot capacity.png`
+    * one size over one scheme: `dlcp bench capacity --hosts 10 --scheme dlcp`
+
+    Parameters
+    ----------
+    hosts
+        How many hosts; may be given several times. 4, 10, 20, 32 and 64, if not given.
+    scheme
+        How gradients move; may be given several times. dlcp and tcp, if not given.
+    minutes
+        No further run begins after so long; what was not measured by then is said.
+    plot
+        Draw the frontier into this file, such as capacity.png or capacity.svg.
+    """
+    from dlcp import screen
+    from dlcp.bench.capacity import CapacityOptions, draw, rows
+    from dlcp.bench.capacity import bench as run_here
+    from dlcp.progress import measuring_on
+
+    defaults = CapacityOptions()
+    options = CapacityOptions(tuple(hosts or defaults.hosts), tuple(scheme or defaults.schemes), minutes)
+    with measuring_on(screen.console(error=True)) as say:
+        found = run_here(options, say)
+    if plot is not None:
+        draw(found, plot)
+    if json:
+        screen.print_json(found)
+    else:
+        screen.print_capacity(rows(found), found["machine"]["words"])
+    return ExitCode.FINE
+
+
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 

@@ -253,6 +253,12 @@ def print_bench(found: Mapping[str, Any]) -> None:
     out.print(escape(found["machine"]["words"]), soft_wrap=True)
 
 
+def print_capacity(rows: Sequence[Mapping[str, Any]], machine: str) -> None:
+    """The frontier, and whether the machine was quiet."""
+    print_rows(rows, title="the fastest links that a run is believed with")
+    console().print(escape(machine), soft_wrap=True)
+
+
 def _figure(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 

@@ -16,7 +16,7 @@ from dlcp.substrates.fidelity import BOUNDS
 from dlcp.substrates.watch import HostLinks, Watch, vanished_packets
 
 QUEUE = 3
-FLOOD_S = 1.2
+FLOOD_S = 2.0
 
 
 def flood(fabric: Fabric, seconds: float = FLOOD_S) -> None:

@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "bench": {"model", *TRANSPORTS, "frameworks", "substrates"},
     "screen": {"model", "runner"},
     "progress": {"model", "runner", "substrates"},
-    "cli_bench": {"model", "bench", "screen"},
+    "cli_bench": {"model", "bench", "screen", "progress"},
     "cli": {"model", "runner", "report", "cli_bench", "screen", "progress"},
 }
 """Part → parts that it may import, besides FREE and itself.

@@ -35,8 +35,8 @@ FULL_FRAMES = 16
 """Frames that must wait at a port to call it full: it cannot run empty in a stretch, a late end included."""
 SILENCE_TRIES = 50
 SILENCE_S = 0.002
-MIN_STRETCHES = 30
-"""Fewer say nothing: a frame more or less at the ends of a stretch is 8 % of it, in the mean of thirty 1.5 %."""
+MIN_STRETCHES = 60
+"""Fewer say nothing: a frame more or less at the ends of a stretch is 8 % of it, in the mean of sixty 1 %."""
 
 Backlogs = npt.NDArray[np.uint64]
 
