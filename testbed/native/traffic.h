@@ -19,6 +19,7 @@ enum {
 	DLCP_TRAFFIC_FRAME_OVERHEAD = 42,     /* UDP, IPv4, Ethernet: what a link carries beside a datagram's bytes */
 	DLCP_TRAFFIC_GROUP_NS = 500000,       /* line time of the datagrams handed to the kernel at once */
 	DLCP_TRAFFIC_LATE_NS = 5000000,       /* a flow that starts so late no longer meets the traffic it was meant to */
+	DLCP_TRAFFIC_PORTS = 14000,           /* source ports of a TCP lane */
 };
 
 /* start_ns: after the source's origin; ascending in a lane. bytes: at least a header; over UDP the last datagram is long
@@ -36,12 +37,14 @@ struct dlcp_flow_sent {
 	uint64_t sent_bytes;
 };
 
-/* flows, sent: arrays of `count`, the caller's, until the source is closed. datagram_bytes: of a full datagram; UDP only. */
+/* flows, sent: arrays of `count`, the caller's, until the source is closed. datagram_bytes: of a full datagram; UDP only.
+ * port: the source port of a UDP lane; a TCP flow's is `port` plus its number modulo DLCP_TRAFFIC_PORTS, so that
+ * switches that hash flows choose alike whenever the plan is carried out; 0 = any. */
 struct dlcp_lane {
 	const struct dlcp_flow *flows;
 	struct dlcp_flow_sent *sent;
 	uint32_t count;
-	uint16_t datagram_bytes;
+	uint16_t datagram_bytes, port;
 	uint8_t tos, tcp;
 	double rate_bps;
 };

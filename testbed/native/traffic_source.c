@@ -203,10 +203,15 @@ static void connect_flow(struct dlcp_source *source, uint32_t lane_index)
 				     .data.u64 = (uint64_t)lane_index << 32 | lane->next };
 	int made = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	int on = 1, tos = lane->plan.tos;
+	struct sockaddr_in local = source->local;
 
+	if (lane->plan.port)
+		local.sin_port = htons((uint16_t)(lane->plan.port + flow->number % DLCP_TRAFFIC_PORTS));
 	connection->left = flow->bytes;
-	if (made > 0 && setsockopt(made, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on) == 0 &&
-	    bind(made, (struct sockaddr *)&source->local, sizeof source->local) == 0 &&
+	/* A port is shared by flows to several sinks; without one, the kernel chooses it when it knows the sink. */
+	if (made > 0 && setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+	    setsockopt(made, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on) == 0 &&
+	    bind(made, (struct sockaddr *)&local, sizeof local) == 0 &&
 	    setsockopt(made, IPPROTO_IP, IP_TOS, &tos, sizeof tos) == 0 &&
 	    setsockopt(made, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) == 0 &&
 	    epoll_ctl(source->epoll, EPOLL_CTL_ADD, made, &event) == 0 &&
@@ -356,7 +361,7 @@ static bool is_sound(const struct dlcp_lane *lane, uint32_t sink_count)
 {
 	if (!lane->tcp && (lane->datagram_bytes < DLCP_TRAFFIC_HEADER_BYTES || lane->datagram_bytes > DLCP_TRAFFIC_DATAGRAM_MOST))
 		return false;
-	if (!(lane->rate_bps >= 0))
+	if (!(lane->rate_bps >= 0) || (lane->tcp && lane->port > UINT16_MAX - DLCP_TRAFFIC_PORTS))
 		return false;
 	for (uint32_t i = 0; i < lane->count; i++) {
 		const struct dlcp_flow *flow = &lane->flows[i];
@@ -381,6 +386,7 @@ static uint64_t group_of(const struct dlcp_lane *lane)
 static int open_lane(struct dlcp_source *source, struct lane *lane, const struct dlcp_lane *plan)
 {
 	int bytes = SEND_BUFFER_BYTES, tos = plan->tos;
+	struct sockaddr_in local = source->local;
 
 	lane->plan = *plan;
 	lane->ns_per_byte = plan->rate_bps > 0 ? 8e9 / plan->rate_bps : 0;
@@ -390,9 +396,10 @@ static int open_lane(struct dlcp_source *source, struct lane *lane, const struct
 		return lane->connections ? 0 : ENOMEM;
 	}
 	lane->group_bytes = group_of(plan);
+	local.sin_port = htons(plan->port);
 	lane->socket = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (lane->socket <= 0 || setsockopt(lane->socket, IPPROTO_IP, IP_TOS, &tos, sizeof tos) < 0 ||
-	    bind(lane->socket, (struct sockaddr *)&source->local, sizeof source->local) < 0)
+	    bind(lane->socket, (struct sockaddr *)&local, sizeof local) < 0)
 		return errno;
 	if (setsockopt(lane->socket, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof bytes) < 0)
 		setsockopt(lane->socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);

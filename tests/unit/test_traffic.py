@@ -16,6 +16,7 @@ from dlcp.transport.traffic import (
     EXPECTED,
     FRAME_OVERHEAD,
     HEADER_BYTES,
+    TCP_PORTS,
     Lane,
     Sink,
     Source,
@@ -108,6 +109,33 @@ def test_tcp_flows__each_come_whole_over_connections_of_their_own() -> None:
     assert (sink.arrivals["last_ns"] > source.sent[0]["started_ns"]).all()
     assert sent["failed_flows"] == counted["strangers"] == 0
     assert sent["sent_bytes"] == sent["offered_bytes"] == sent["due_bytes"] == sizes.sum()
+
+
+def test_ports__are_those_that_were_asked_for() -> None:
+    """Two flows of numbers a whole round of ports apart share one, to two sinks; a datagram leaves from its lane's."""
+    base = 7_100
+    flows = flow_array([0.0, 0.0], 1000, sink=[0, 1], number=[3, TCP_PORTS + 3])
+    with socket.socket() as first, socket.socket() as second:
+        listeners = {THERE: first, address(2): second}
+        for at, listener in listeners.items():
+            listener.bind((at, 0))
+            listener.listen()
+            listener.settimeout(20)
+        places = [(at, listener.getsockname()[1]) for at, listener in listeners.items()]
+        source = Source(HERE, COOKIE, [Lane(flows, tcp=True, port=base)], places)
+        source.start(time.monotonic_ns())
+        came = [listener.accept() for listener in listeners.values()]
+        assert [who for _, who in came] == [(HERE, base + 3)] * 2
+        source.stop()
+        for connection, _ in came:
+            connection.close()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink:
+        sink.bind((THERE, 0))
+        sink.settimeout(20)
+        source = Source(HERE, COOKIE, [Lane(flow_array([0.0], 100), port=base)], [sink.getsockname()])
+        source.start(time.monotonic_ns())
+        assert sink.recvfrom(2000)[1] == (HERE, base)
+        source.stop()
 
 
 @pytest.mark.parametrize("tcp", [False, True])

@@ -82,9 +82,9 @@ int main(void)
 	expected[FLOWS - 1] = (struct dlcp_expected){ .bytes = UINT64_MAX, .source = { 127, 0, 0, 1 } };
 	endless[0] = (struct dlcp_flow){ .bytes = UINT64_MAX, .number = FLOWS - 1 };
 	struct dlcp_lane lanes[] = {
-		{ bursts, sent[0], BURSTS, 1440, 0, 0, 1e9 },
-		{ streams, sent[1], STREAMS, 0, 0x20, 1, 0 },
-		{ endless, sent[2], 1, 1440, 0, 0, 1e7 },
+		{ bursts, sent[0], BURSTS, 1440, 0, 0, 0, 1e9 },
+		{ streams, sent[1], STREAMS, 0, 0, 0x20, 1, 0 },
+		{ endless, sent[2], 1, 1440, 0, 0, 0, 1e7 },
 	};
 	sink = dlcp_sink_new("127.0.0.2", 0, COOKIE, expected, arrivals, FLOWS);
 	require(sink != NULL, "no sink");

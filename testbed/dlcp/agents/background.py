@@ -12,6 +12,9 @@ from dlcp.model.workload import Constant, Poisson
 from dlcp.transport.traffic import ARRIVAL, EXPECTED, SENT, Array, Lane, Sink, Source, address_bytes, flow_array
 
 BACKGROUND_PORT = 5700
+FIRST_SOURCE_PORT = 6_000
+"""Of UDP lanes one each, of TCP flows by number: below the job's own ports (transport.handshake) and the kernel's
+choice. A plan's flows have the same ports in every run: flow-hash switches choose the same paths under every scheme."""
 
 
 class HostTraffic:
@@ -30,7 +33,7 @@ class HostTraffic:
             expected = _expected(spec, plan, coming, addresses, tos)
             self._sink = Sink(addresses[host], BACKGROUND_PORT, cookie, expected)
         self._rows = [rows for rows in _by_lane(spec, plan.flows, me) if len(rows)]
-        lanes = [_lane(spec, rows, spec.rates_bps[host], tos) for rows in self._rows]
+        lanes = [_lane(spec, rows, spec.rates_bps[host], tos, i) for i, rows in enumerate(self._rows)]
         places = [(addresses.get(other, addresses[host]), BACKGROUND_PORT) for other in plan.hosts]
         self._source = Source(addresses[host], cookie, lanes, places) if lanes else None
 
@@ -74,14 +77,15 @@ def _by_lane(spec: TrafficSpec, flows: Array, me: int) -> list[Array]:
     return lanes
 
 
-def _lane(spec: TrafficSpec, rows: Array, link_rate_bps: float, tos: list[int]) -> Lane:
+def _lane(spec: TrafficSpec, rows: Array, link_rate_bps: float, tos: list[int], index: int) -> Lane:
     """How flows of one entry are sent: paced at the link's rate, or at the stream's own; TCP paces itself."""
     number = int(rows["entry"][0])
     entry = spec.entries[number]
     flows = flow_array(rows["start_s"], rows["bytes"], rows["sink"], rows["number"])
     if isinstance(entry, Poisson) and entry.transport == "tcp":
-        return Lane(flows, tos[number], tcp=True)
-    return Lane(flows, tos[number], rate_bps=entry.rate_bps if isinstance(entry, Constant) else link_rate_bps)
+        return Lane(flows, tos[number], tcp=True, port=FIRST_SOURCE_PORT)
+    rate_bps = entry.rate_bps if isinstance(entry, Constant) else link_rate_bps
+    return Lane(flows, tos[number], rate_bps=rate_bps, port=FIRST_SOURCE_PORT + index)
 
 
 def _expected(spec: TrafficSpec, plan: TrafficPlan, coming: Array, addresses: dict[str, str], tos: list[int]) -> Array:

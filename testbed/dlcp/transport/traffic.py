@@ -36,6 +36,7 @@ DATAGRAM_BYTES = int(lib.DLCP_TRAFFIC_DATAGRAM_BYTES)
 DATAGRAM_MOST = int(lib.DLCP_TRAFFIC_DATAGRAM_MOST)
 FRAME_OVERHEAD = int(lib.DLCP_TRAFFIC_FRAME_OVERHEAD)
 """Ethernet, IPv4 and UDP: what a shaper counts beside a datagram's bytes."""
+TCP_PORTS = int(lib.DLCP_TRAFFIC_PORTS)
 LATE_S = int(lib.DLCP_TRAFFIC_LATE_NS) / 1e9
 """A flow that starts so late no longer meets the same traffic: 40 frame times at 100 Mbit/s."""
 
@@ -92,7 +93,8 @@ class Lane:
     """Flows (FLOW, ascending starts) that share a way of sending.
 
     Over UDP one after the other, each paced at rate_bps of frame bytes, in datagrams of datagram_bytes; 0 = each leaves
-    at once at its instant. Over TCP each on a connection of its own from its instant on.
+    at once at its instant. Over TCP each on a connection of its own from its instant on. port: where they come from
+    (0 = any); over TCP the first of TCP_PORTS that flows use by their numbers.
     """
 
     flows: Array
@@ -100,6 +102,7 @@ class Lane:
     rate_bps: float = 0.0
     datagram_bytes: int = DATAGRAM_BYTES
     tcp: bool = False
+    port: int = 0
 
 
 class Source:
@@ -116,7 +119,7 @@ class Source:
         for row, lane, flows, sent in zip(table, lanes, self._flows, self.sent, strict=True):
             row.flows, row.sent, row.count = _pointer("flow", flows), _pointer("flow_sent", sent), len(flows)
             row.datagram_bytes, row.tos, row.tcp = lane.datagram_bytes, lane.tos, lane.tcp
-            row.rate_bps = lane.rate_bps
+            row.rate_bps, row.port = lane.rate_bps, lane.port
         places = [(address_bytes(at), port) for at, port in sinks]
         self._source = lib.dlcp_source_new(address.encode(), cookie, table, len(lanes), places, len(places))
         if self._source == ffi.NULL:
