@@ -18,6 +18,7 @@ enum {
 	DLCP_TRAFFIC_DATAGRAM_MOST = 1472,    /* at an MTU of 1500 */
 	DLCP_TRAFFIC_FRAME_OVERHEAD = 42,     /* UDP, IPv4, Ethernet: what a link carries beside a datagram's bytes */
 	DLCP_TRAFFIC_GROUP_NS = 500000,       /* line time of the datagrams handed to the kernel at once */
+	DLCP_TRAFFIC_GROUP_MOST = 44,         /* below the kernel's 64 segments of a send, and below 64 KiB at any size */
 	DLCP_TRAFFIC_LATE_NS = 5000000,       /* a flow that starts so late no longer meets the traffic it was meant to */
 	DLCP_TRAFFIC_PORTS = 14000,           /* source ports of a TCP lane */
 };

@@ -23,8 +23,7 @@
 _Static_assert((int)DLCP_TRAFFIC_DATAGRAM_BYTES == (int)DLCP_PAYLOAD_BYTES, "background packets are as DLCP's payload");
 
 enum {
-	SEGMENTS_MOST = 44, /* of one send: below the kernel's 64 and below 64 KiB at any size */
-	BUFFER_BYTES = SEGMENTS_MOST * DLCP_TRAFFIC_DATAGRAM_MOST,
+	BUFFER_BYTES = DLCP_TRAFFIC_GROUP_MOST * DLCP_TRAFFIC_DATAGRAM_MOST,
 	SEND_BUFFER_BYTES = 4 << 20, /* what the host's own queue holds must not hold up the other lanes */
 	EVENTS = 64,
 	SENDS_IN_A_ROW = 16, /* then connections are looked after, however late the sends are */
@@ -378,7 +377,7 @@ static bool is_sound(const struct dlcp_lane *lane, uint32_t sink_count)
 static uint64_t group_of(const struct dlcp_lane *lane)
 {
 	double line = lane->rate_bps / 8e9 * DLCP_TRAFFIC_GROUP_NS / (lane->datagram_bytes + DLCP_TRAFFIC_FRAME_OVERHEAD);
-	uint64_t count = lane->rate_bps == 0 || line > SEGMENTS_MOST ? SEGMENTS_MOST : line < 1 ? 1 : (uint64_t)line;
+	uint64_t count = lane->rate_bps == 0 || line > DLCP_TRAFFIC_GROUP_MOST ? DLCP_TRAFFIC_GROUP_MOST : line < 1 ? 1 : (uint64_t)line;
 
 	return count * lane->datagram_bytes;
 }

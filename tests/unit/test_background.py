@@ -198,6 +198,13 @@ def test_offered__tcp_costs_more_packets_than_its_data() -> None:
     assert stream.packets_per_s > 1.5 * data.packets_per_s
 
 
+def test_offered__small_flows_over_tcp_cost_more_to_make_than_to_carry() -> None:
+    stream = offered(poisson(sizes="data-mining"), GRAPH, 1000.0)
+    assert stream.cpu > stream.packets_per_s * 10e-6
+    quick, slow = (offered(CONSTANT.model_copy(update={"rate_bps": rate}), GRAPH) for rate in (50e6, 5e6))
+    assert quick.cpu < 10 * slow.cpu, "where several datagrams leave at once, a packet costs less"
+
+
 def test_tables__have_the_means_that_are_known() -> None:
     """pFabric's paper gives none; simulators that use the tables: 1.6 MB of web search, 7.4 MB of data mining at 1460 B
     a packet, here 1500."""

@@ -49,7 +49,8 @@ class Load:
     packets_per_s: data packets from end to end while the job's links are full, which is the most that it can offer.
     peak_cpu: cores that they take then, acknowledgements and the job's processes included. cpu: the same in the mean
     over an iteration with its compute. usable: cores that it may take in the mean. carried_rate_bps: the link rate at
-    which it would just fit, with messages as much smaller.
+    which it would just fit, with messages as much smaller. fixed_cpu: of the background's cores those that stay however
+    much the experiment is scaled down.
     """
 
     job: str
@@ -58,6 +59,7 @@ class Load:
     cpu: float
     usable: float
     carried_rate_bps: float
+    fixed_cpu: float = 0.0
 
     @property
     def fits(self) -> bool:
@@ -76,13 +78,13 @@ def load_of(ready: Ready, job_name: str, machine: Machine) -> Load:
     full_s = ideal_communication_s(graph, moved)
     packets_per_s = len(moved) / full_s / FRAME_BYTES
     cpu = packets_per_s * _data_packet_s(ready, graph, job.exchanges, machine.costs)
-    background_pps, background_cpu = _background(experiment, graph, machine.costs)
+    background_pps, background_cpu, fixed_cpu = _background(experiment, graph, machine.costs)
     mean_cpu = cpu * _busy_share(job, ready.workloads[job.workload], experiment, full_s)
     usable = machine.cores * USABLE_SHARE
     return Load(
         job=job_name, packets_per_s=packets_per_s + background_pps, peak_cpu=cpu + background_cpu,
         cpu=mean_cpu + background_cpu, usable=usable,
-        carried_rate_bps=graph.slowest_host_bps * max(0.0, usable - background_cpu) / mean_cpu,
+        carried_rate_bps=graph.slowest_host_bps * max(0.0, usable - background_cpu) / mean_cpu, fixed_cpu=fixed_cpu,
     )  # fmt: skip
 
 
@@ -117,8 +119,11 @@ def admit(ready: Ready, machine: Machine) -> list[Load]:
 
 def factor_that_fits(loads: list[Load], rate_bps: float) -> float | None:
     """By how much everything must be slower, at least, so that every job fits: a readable number. 1 when all fit as
-    they are; None when links would be slower than SLOWEST_BPS. rate_bps: of the links."""
-    needed = max(load.cpu / load.usable for load in loads)
+    they are; None when links would be slower than SLOWEST_BPS, or the background takes too much at any scale.
+    rate_bps: of the links."""
+    if any(load.fixed_cpu >= load.usable for load in loads):
+        return None
+    needed = max((load.cpu - load.fixed_cpu) / (load.usable - load.fixed_cpu) for load in loads)
     if needed <= 1:
         return 1.0
     steps = (step * 10.0**decade for decade in range(math.ceil(math.log10(needed)) + 1) for step in READABLE)
@@ -126,11 +131,16 @@ def factor_that_fits(loads: list[Load], rate_bps: float) -> float | None:
     return factor if rate_bps / factor >= SLOWEST_BPS else None
 
 
-def _background(experiment: Experiment, graph: Graph, costs: Costs) -> tuple[float, float]:
-    """Packets a second and cores of all background together."""
-    found = [offered(entry, graph, experiment.scaling.byte_scale) for entry in experiment.background]
-    cpu = sum(one.packets_per_s * _packet_s(graph, list(one.pairs), costs) for one in found)
-    return sum(one.packets_per_s for one in found), cpu
+def _background(experiment: Experiment, graph: Graph, costs: Costs) -> tuple[float, float, float]:
+    """Packets a second of all background together, the cores that it takes, and those that it takes at any scale."""
+    packets_per_s = cpu = fixed_cpu = 0.0
+    for entry in experiment.background:
+        one = offered(entry, graph, experiment.scaling.byte_scale)
+        packet_s = _packet_s(graph, list(one.pairs), costs)
+        packets_per_s += one.packets_per_s
+        cpu += one.cpu + one.packets_per_s * packet_s
+        fixed_cpu += one.cpu + one.least_packets_per_s * packet_s
+    return packets_per_s, cpu, fixed_cpu
 
 
 def _data_packet_s(ready: Ready, graph: Graph, exchanges: list[tuple[str, str]], costs: Costs) -> float:

@@ -11,9 +11,10 @@ single datagrams at exponential gaps, as a queueing theorist wants them:
     source.start(time.monotonic_ns() + 10_000_000); …; totals = source.stop(); counted = sink.stop()
     delay_ns = sink.arrivals["last_ns"] - source.sent[0]["started_ns"]     # of each that came: arrivals["bytes"] > 0
 
-Sockets are made in the network namespace that the calling thread is in; the threads need not be. `started_ns` is read
-just before the datagram is handed to the kernel, `last_ns` is the kernel's own stamp of its arrival at the host. The
-source's thread has the scheduling policy of the thread that starts it: where microseconds count, that of os.SCHED_FIFO.
+Sockets are made in the network namespace that the calling thread is in, those of TCP flows in that of the thread that
+calls start(). `started_ns` is read just before the datagram is handed to the kernel, `last_ns` is the kernel's own
+stamp of its arrival at the host. The source's thread has the scheduling policy of the thread that starts it: where
+microseconds count, let that be SCHED_FIFO.
 """
 
 from __future__ import annotations
@@ -47,6 +48,12 @@ ARRIVAL = np.dtype([("bytes", "u8"), ("packets", "u4"), ("claimed", "u4"), ("las
 """The structs of traffic.h, field by field."""
 
 Array = npt.NDArray[Any]
+
+
+def group_datagrams(rate_bps: float) -> int:
+    """How many full datagrams of a lane of that rate leave at once: about half a millisecond of it."""
+    fitting = rate_bps / 8e9 * int(lib.DLCP_TRAFFIC_GROUP_NS) / (DATAGRAM_BYTES + FRAME_OVERHEAD)
+    return min(max(1, int(fitting)), int(lib.DLCP_TRAFFIC_GROUP_MOST))
 
 
 def datagram_bytes(frame_bytes: int) -> int:
