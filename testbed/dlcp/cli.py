@@ -13,6 +13,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from dlcp import __version__
 from dlcp.cli_bench import Json, bench
+from dlcp.cli_switch import switch
 from dlcp.errors import ExitCode, MachineCannot, Problem, Problems
 from dlcp.paths import install_command
 
@@ -273,6 +274,7 @@ def clean(
 
 
 app.command(bench)
+app.command(switch)
 
 
 def main() -> None:

@@ -24,14 +24,17 @@ ALLOWED: dict[str, set[str]] = {
     "schemes": {"model", *TRANSPORTS},
     "frameworks": {"model", "transport"},
     "agents": {"model", "transport", "frameworks"},
-    "substrates": {"model", *TRANSPORTS, "schemes", "agents"},
-    "runner": {"model", *TRANSPORTS, "schemes", "agents", "substrates"},
+    "verification": {"model", "transport"},
+    "substrates": {"model", *TRANSPORTS, "schemes", "agents", "verification"},
+    "runner": {"model", *TRANSPORTS, "schemes", "agents", "verification", "substrates"},
     "report": {"model"},
     "bench": {"model", *TRANSPORTS, "frameworks", "substrates"},
     "screen": {"model", "runner"},
     "progress": {"model", "runner", "substrates"},
     "cli_bench": {"model", "bench", "screen", "progress"},
-    "cli": {"model", "runner", "report", "cli_bench", "screen", "progress"},
+    "screen_switch": {"verification", "runner", "screen"},
+    "cli_switch": {"model", "runner", "report", "cli_bench", "screen", "screen_switch", "progress"},
+    "cli": {"model", "runner", "report", "cli_bench", "cli_switch", "screen", "progress"},
 }
 """Part → parts that it may import, besides FREE and itself.
 

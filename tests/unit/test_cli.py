@@ -52,8 +52,9 @@ print(json.dumps(sorted(set(sys.modules) - before)), file=sys.stderr)
 def test_help_loads_no_more_than_an_empty_command_of_the_same_library() -> None:
     """So it is as quick as that library allows, on any machine."""
     done = subprocess.run([sys.executable, "-c", LOADED_BY_HELP], capture_output=True, text=True, check=True)
-    assert json.loads(done.stderr) == ["dlcp", "dlcp.cli", "dlcp.cli_bench", "dlcp.errors", "dlcp.paths"]
-    for command in ("doctor", "show", "check", "plan", "run", "status", "report", "shell", "bench", "clean"):
+    parse = ["dlcp.cli", "dlcp.cli_bench", "dlcp.cli_switch"]
+    assert json.loads(done.stderr) == ["dlcp", *parse, "dlcp.errors", "dlcp.paths"]
+    for command in ("doctor", "show", "check", "plan", "run", "status", "report", "shell", "bench", "switch", "clean"):
         assert command in done.stdout
 
 
@@ -70,6 +71,8 @@ def test_help_loads_no_more_than_an_empty_command_of_the_same_library() -> None:
         (["status", "nowhere"], "no such results directory"),
         (["report", "nowhere"], "no such results directory"),
         (["shell", "quickstart", "--scheme", "tpc"], "known: TCP"),
+        (["switch", "verify", "quickstart", "--scheme", "tpc"], "known: TCP"),
+        (["switch", "verify", "quickstart", "--plot", "curves.txt"], "end it in .png, .svg or .pdf"),
     ],
 )
 def test_wrong_arguments_end_with_2_and_say_what_is_right(arguments: list[str], words: str, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dlcp.agents import profile, records
+from dlcp.agents import probes, profile, records
 from dlcp.agents.background import HostTraffic
 from dlcp.agents.clock import Deadlines, be_punctual
 from dlcp.agents.jobs import JobSpec, digest
@@ -37,7 +37,7 @@ TRAINING_WARMUP_ITERATIONS = 5
 
 
 class Agent:
-    """One rank of one job, or one host's background traffic; each public method is a command."""
+    """One rank of one job, one host's background traffic, or its probes; each public method is a command."""
 
     def __init__(self) -> None:
         self.progress = {"iteration": 0, "state": "idle"}
@@ -53,6 +53,8 @@ class Agent:
         self._training: Any = None
         self._evaluate: Callable[[], list[tuple[int, float, float, float]]] | None = None
         self._traffic: HostTraffic | None = None
+        self._probe_source: probes.Source | None = None
+        self._probe_sink: probes.Sink | None = None
 
     def open(
         self,
@@ -166,6 +168,21 @@ class Agent:
         """End the counting; returns what arrived, and writes what became of each flow to `path`."""
         assert self._traffic is not None, "background comes before stop_counting"
         return self._traffic.stop_counting(Path(path))
+
+    def open_probes(self, address: str, port: int) -> dict[str, Any]:
+        """Be a source and a sink of probes; both ends use the same UDP port."""
+        self._probe_source, self._probe_sink = probes.Source(address, port), probes.Sink(address, port)
+        return {}
+
+    def send_probes(self, trains: list[dict[str, Any]], at: float) -> dict[str, Any]:
+        """Send trains of probes from the instant `at` on; returns when all are sent."""
+        assert self._probe_source is not None, "open_probes comes before send_probes"
+        return self._probe_source.send(trains, at)
+
+    def collect_probes(self) -> dict[str, Any]:
+        """The probes that arrived since the last time."""
+        assert self._probe_sink is not None, "open_probes comes before collect_probes"
+        return self._probe_sink.collect()
 
     def close(self) -> dict[str, Any]:
         """Close the transport."""

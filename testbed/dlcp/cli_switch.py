@@ -1,0 +1,70 @@
+"""`dlcp switch`: parse, call, print. As in cli.py, the command that needs a slow import is where it stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from dlcp.cli_bench import Json
+from dlcp.errors import ExitCode, MachineCannot, Problem
+from dlcp.paths import install_command
+
+switch = App(
+    name="switch",
+    help="Switches and what they are to do for an experiment.",
+    help_epilogue="Exit codes of verify: 0 as intended, 4 something deviates or could not be concluded.",
+)
+
+
+@switch.command
+def verify(
+    experiment: str,
+    *,
+    scheme: str | None = None,
+    every_port: Annotated[bool, Parameter(negative="")] = False,
+    plot: Path | None = None,
+    json: Json = False,
+) -> int:
+    """Send probes through an experiment's fabric and compare what its switches do with what they should do.
+
+    Codepoints, order of service, drop and mark curves, limits, selective drop, load balancing, rates, paths.
+
+    Parameters
+    ----------
+    scheme
+        Label of the scheme whose QoS intent is verified; default: those of all schemes, each once.
+    every_port
+        Look at curves and limits of every port that leads to a host, not of one at each switch.
+    plot
+        Draw the curves with their bands into this file (.png, .svg or .pdf).
+    """
+    from dlcp import screen, screen_switch
+    from dlcp.model.load import find_experiment
+    from dlcp.progress import measuring_on
+    from dlcp.runner.check import ready
+    from dlcp.runner.verify import verify_switches
+
+    checked = ready(find_experiment(experiment))
+    draw = _drawing(plot) if plot is not None else None
+    with measuring_on(screen.console(error=True)) as on_step:
+        found = verify_switches(checked, scheme, every_port=every_port, on_step=on_step)
+    if draw is not None and plot is not None:
+        draw(checked.experiment.name, [one.data() for one in found], plot)
+    if json:
+        screen.print_json({"experiment": checked.experiment.name, "verified": [one.data() for one in found]})
+    else:
+        screen_switch.print_verified(found)
+    return max((one.exit_code for one in found), default=int(ExitCode.FINE))
+
+
+def _drawing(plot: Path):  # type: ignore[no-untyped-def]
+    """The function that draws; found before the work, so that nothing is missing after it."""
+    if plot.suffix not in (".png", ".svg", ".pdf"):
+        raise Problem("--plot", f"{plot.name} is not a picture's name", "end it in .png, .svg or .pdf")
+    try:
+        from dlcp.report.curves import draw_curves
+    except ModuleNotFoundError as error:
+        raise MachineCannot("--plot", f"needs {error.name}", install_command("report")) from error
+    return draw_curves

@@ -1,0 +1,88 @@
+"""Whether the switches of an experiment do what its schemes ask of them, by probes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dlcp.errors import MachineCannot, Problem
+from dlcp.model.experiment import experiment_intent
+from dlcp.model.explain import did_you_mean
+from dlcp.model.qos import QosIntent
+from dlcp.paths import install_command
+from dlcp.runner.check import Ready
+from dlcp.runner.preflight import preflight_emulation
+from dlcp.verification.rows import Row, counts, exit_code
+
+OnStep = Callable[[float, str], None]
+"""Told the share done (0 to 1) and what is done next."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was found under one QoS intent. labels: the schemes that ask for it."""
+
+    labels: tuple[str, ...]
+    intent: QosIntent
+    rows: tuple[Row, ...]
+    took_s: float
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 4 when something deviates or could not be concluded."""
+        return exit_code(self.rows)
+
+    def data(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "schemes": list(self.labels),
+            "intent": self.intent.model_dump(mode="json"),
+            "counts": counts(self.rows),
+            "took_s": self.took_s,
+            "rows": [vars(row) for row in self.rows],
+        }
+
+
+def intents(ready: Ready, label: str | None) -> list[tuple[tuple[str, ...], QosIntent]]:
+    """The QoS intents of an experiment's schemes, each once, with the labels that ask for it; `label`: that scheme's
+    alone. Problem when there is no such label."""
+    experiment = ready.experiment
+    if label is not None and label not in ready.schemes:
+        raise Problem("--scheme", f"no scheme is labelled {label!r}", did_you_mean(label, ready.schemes))
+    found: list[tuple[list[str], QosIntent]] = []
+    for choice in experiment.schemes:
+        if label not in (None, choice.label):
+            continue
+        scheme = ready.schemes[choice.label]
+        intent = experiment_intent(experiment, scheme.intent(experiment.port_buffer_bytes))
+        same = [labels for labels, known in found if known.model_copy(update={"name": intent.name}) == intent]
+        if same:
+            same[0].append(choice.label)
+        else:
+            found.append(([choice.label], intent))
+    return [(tuple(labels), intent) for labels, intent in found]
+
+
+def verify_switches(ready: Ready, label: str | None, *, every_port: bool, on_step: OnStep) -> list[Verified]:
+    """Verify the fabric of an experiment under each QoS intent. Raises Problem when the machine cannot."""
+    todo = intents(ready, label)
+    preflight_emulation()
+    try:
+        from dlcp.substrates.verify import verify_emulated
+    except ModuleNotFoundError as error:
+        raise MachineCannot("dlcp switch verify", f"needs {error.name}", install_command("emulate")) from error
+    experiment, found = ready.experiment, []
+    for number, (labels, intent) in enumerate(todo):
+        start_s = time.monotonic()
+
+        def on_part(share: float, text: str, number: int = number, name: str = labels[0]) -> None:
+            on_step((number + share) / len(todo), f"{name}: {text}" if len(todo) > 1 else text)
+
+        rows = verify_emulated(
+            experiment.topology.graph, intent, seed=experiment.seed,
+            host_settings=ready.schemes[labels[0]].hosts(experiment.scaling), every_port=every_port, on_step=on_part,
+        )  # fmt: skip
+        found.append(Verified(labels, intent, tuple(rows), time.monotonic() - start_s))
+    return found

@@ -1,0 +1,119 @@
+"""Selective drop under real overload: what may be dropped goes, what is protected stays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dlcp.model.qos import PRECEDENCES, QUEUES, QosIntent
+from dlcp.transport.codepoint import ECT0, NOT_ECT, tos_of_queue
+from dlcp.verification.prober import FRAME_BYTES, Prober, Send
+from dlcp.verification.rows import Row, Verdict, starved
+from dlcp.verification.stations import Station
+
+CHECK = "selective drop"
+SHARE = 0.8
+"""Of the port's rate, that each of the two senders offers."""
+SECONDS = 0.3
+LEAST_PACKETS = 600
+PROTECTED_LOSS = 0.001
+TOLERANCE = 0.08
+"""Of the droppable packets' share lost: where the overload begins and ends, the buffer fills and drains."""
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """Two kinds of packets of one queue, told apart by precedence or by ECN."""
+
+    queue: int
+    protected: str
+    droppable: str
+    protected_tos: int
+    droppable_tos: int
+
+
+def pairings(intent: QosIntent) -> list[Pairing]:
+    """What each queue's profiles protect, against what they drop first."""
+    found = []
+    for queue in range(QUEUES):
+        profiles = intent.queue(queue).profiles
+        spared = [p for p in range(PRECEDENCES) if profiles[p] is None]
+        dropping = [(profile.maximum_bytes, p) for p, profile in enumerate(profiles) if profile and not profile.mark]
+        if spared and dropping:
+            p = min(dropping)[1]
+            found.append(Pairing(
+                queue, f"precedence {spared[0]}", f"precedence {p}",
+                tos_of_queue(queue, spared[0], ECT0), tos_of_queue(queue, p, NOT_ECT),
+            ))  # fmt: skip
+        marking = [p for p, profile in enumerate(profiles) if profile and profile.mark]
+        if marking:
+            p = marking[0]
+            ect, plain = tos_of_queue(queue, p, ECT0), tos_of_queue(queue, p, NOT_ECT)
+            found.append(Pairing(queue, f"precedence {p}, ECT", f"precedence {p}, Not-ECT", ect, plain))
+    return found
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Packets sent and arrived of each kind, and for how long both were sent."""
+
+    protected_sent: int
+    protected_arrived: int
+    droppable_sent: int
+    droppable_arrived: int
+    seconds: float
+
+
+def judge(where: str, pairing: Pairing, rate_bps: float, slack_bytes: float, found: Outcome) -> Row:
+    """slack_bytes: what the queue may hold at the end. The droppable packets must make up for all that does not fit."""
+    verdict: Verdict
+    sent = found.protected_sent + found.droppable_sent
+    over = (sent * FRAME_BYTES - rate_bps / 8 * found.seconds - slack_bytes) / FRAME_BYTES
+    wanted = max(0.0, min(1.0, over / found.droppable_sent))
+    lost = 1 - found.droppable_arrived / found.droppable_sent
+    kept = 1 - found.protected_arrived / found.protected_sent
+    offered = sent * FRAME_BYTES * 8 / found.seconds / rate_bps
+    verdict, why = "ok", ""
+    if offered < 1.1:
+        verdict, why = "inconclusive", f"only {offered:.2f} of the port's rate was offered"
+    elif kept > PROTECTED_LOSS:
+        verdict, why = "deviates", f"{kept:.1%} of what is protected ({pairing.protected}) is lost"
+    elif abs(lost - wanted) > TOLERANCE:
+        verdict, why = "deviates", f"{lost:.1%} of {pairing.droppable} is lost; the overload asks for {wanted:.1%}"
+    return Row(
+        CHECK, where, f"queue {pairing.queue}: {pairing.droppable} before {pairing.protected}",
+        f"lost {wanted:.1%} / 0 %", f"lost {lost:.1%} / {kept:.2%}",
+        f"± {100 * TOLERANCE:.0f} / {100 * PROTECTED_LOSS:g} points", verdict, why,
+        vars(found) | {"offered_load": offered, "intended_loss": wanted},
+    )  # fmt: skip
+
+
+def probe(prober: Prober, station: Station, intent: QosIntent) -> list[Row]:
+    """A row for each pairing of the port."""
+    return [_probe(prober, station, intent, pairing) for pairing in pairings(intent)]
+
+
+def _probe(prober: Prober, station: Station, intent: QosIntent, pairing: Pairing) -> Row:
+    rates = [SHARE * station.rate_bps] * 2
+    if SHARE * station.rate_bps > 0.95 * station.tester_bps:
+        rates[0] = 0.9 * station.tester_bps
+    seconds = max(SECONDS, LEAST_PACKETS * FRAME_BYTES * 8 / station.rate_bps)
+    trains = [
+        Send(host, station.sink, name, 0.0, ((tos, FRAME_BYTES),), int(rate * seconds / 8 / FRAME_BYTES), rate)
+        for name, (host, tos, rate) in enumerate(
+            zip((station.tester, station.blocker), (pairing.protected_tos, pairing.droppable_tos), rates, strict=True)
+        )
+    ]
+    shot = prober.shoot(trains, 2 * intent.port_buffer_bytes * 8 / station.rate_bps + 0.02)
+    arrivals = shot.at(station.sink)
+    kept, dropped = (arrivals[arrivals["train"] == name] for name in range(2))
+    if not len(kept) or not len(dropped):
+        what = f"queue {pairing.queue}: {pairing.droppable} before {pairing.protected}"
+        row = Row(CHECK, station.port, what, "", "nothing arrived of one kind", "", "deviates", "")
+        return starved(row, shot.starved)
+    sent_ns = np.concatenate([kept["sent_ns"], dropped["sent_ns"]]).astype(np.int64)
+    outcome = Outcome(trains[0].count, len(kept), trains[1].count, len(dropped), float(np.ptp(sent_ns)) / 1e9)
+    profiles = [profile for profile in intent.queue(pairing.queue).profiles if profile]
+    slack_bytes = float(np.mean([profile.maximum_bytes for profile in profiles]))
+    return starved(judge(station.port, pairing, station.rate_bps, slack_bytes, outcome), shot.starved)

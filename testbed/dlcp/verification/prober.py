@@ -1,0 +1,95 @@
+"""What a verification asks of the hosts and switches that it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+FRAME_BYTES = 1514
+"""A full Ethernet frame without FCS."""
+SMALLEST_BYTES = 64
+HOST_BURST_BYTES = 4 * FRAME_BYTES
+"""What a host's link may let through at once; beyond it, its packets queue in the host by their own priorities."""
+
+Arrivals = npt.NDArray[Any]
+"""A structured array in order of arrival: train, number, tos, sent_ns, arrived_ns (kernel's real time)."""
+NO_ARRIVALS: Arrivals = np.array(
+    [], np.dtype([("train", "<u4"), ("number", "<u4"), ("tos", "u1"), ("sent_ns", "<u8"), ("arrived_ns", "<u8")])
+)
+
+
+@dataclass(frozen=True)
+class Send:
+    """A train: probes that one host sends to another, at_s after the others' common instant.
+
+    pattern: (TOS byte, frame bytes) of probes, sent `repeat` times. rate_bps: of frames, evenly; 0 = all at once.
+    flows: source ports, taken in turn after every `burst` probes; a burst leaves at once. train: its name, unique in a
+    shot.
+    """
+
+    host: str
+    to: str
+    train: int
+    at_s: float
+    pattern: tuple[tuple[int, int], ...]
+    repeat: int = 1
+    rate_bps: float = 0.0
+    flows: int = 1
+    burst: int = 1
+
+    @property
+    def size_bytes(self) -> int:
+        """All frames."""
+        return self.repeat * sum(size for _, size in self.pattern)
+
+    @property
+    def count(self) -> int:
+        """How many probes."""
+        return self.repeat * len(self.pattern)
+
+
+@dataclass(frozen=True)
+class Shot:
+    """What became of some trains. starved: why the machine may have spoilt them; empty when it did not."""
+
+    arrivals: Mapping[str, Arrivals]
+    starved: str
+
+    def at(self, host: str) -> Arrivals:
+        """What a host took down."""
+        return self.arrivals.get(host, NO_ARRIVALS)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Counters of switch ports at an instant: (switch, neighbour) → (queue, precedence) → column of the table
+    `ports` → packets or bytes; read at CLOCK_MONOTONIC time_s, in the same order every time."""
+
+    time_s: float
+    ports: Mapping[tuple[str, str], Mapping[tuple[int, int], Mapping[str, int]]]
+
+
+class Counters(Protocol):
+    """What switches count."""
+
+    def read(self, ports: Iterable[tuple[str, str]]) -> Reading:
+        """Packets and bytes since some beginning that stays the same."""
+
+
+class Prober(Protocol):
+    """Hosts that send probes and take them down. counters: None where switches have none; no_counters says why."""
+
+    counters: Counters | None
+    no_counters: str
+
+    def shoot(self, sends: Iterable[Send], after_s: float) -> Shot:
+        """Send all trains, wait until after_s after the last probe has been sent, and tell what came."""
+
+    def shoot_and_read(
+        self, sends: Iterable[Send], after_s: float, ports: Iterable[tuple[str, str]], at_s: Iterable[float]
+    ) -> tuple[Shot, list[Reading]]:
+        """The same; meanwhile read counters at instants after the trains' common one."""

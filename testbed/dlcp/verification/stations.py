@@ -1,0 +1,76 @@
+"""Who probes which port: the host behind it, one that sends the probes, one that keeps the port busy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dlcp.model.qos import QUEUES, QosIntent
+from dlcp.model.topology import Graph
+from dlcp.verification.prober import FRAME_BYTES
+
+_CUSHION_BYTES = 8 * FRAME_BYTES
+_CUSHION_SHARE = 0.25
+
+
+@dataclass(frozen=True)
+class Station:
+    """A port that leads to the host `sink`. tester: sends the probes; no other path than through this one switch.
+    blocker: keeps the port busy. Rates are those of the three links."""
+
+    switch: str
+    sink: str
+    tester: str
+    blocker: str
+    rate_bps: float
+    tester_bps: float
+    blocker_bps: float
+
+    @property
+    def port(self) -> str:
+        """As the table `ports` names it."""
+        return f"{self.switch}-{self.sink}"
+
+
+def hosts_of(graph: Graph, switch: str) -> list[str]:
+    """The hosts whose link leads to a switch."""
+    return [host for host in graph.neighbours[switch] if host in graph.hosts]
+
+
+def station(graph: Graph, switch: str, sink: str) -> Station | str:
+    """The station of a host-facing port, or why there is none: its blocker must fill the port, and the tester's probes
+    must not be overtaken on other paths."""
+    rate_bps = graph.link_rate_bps(switch, sink)
+    near = [host for host in hosts_of(graph, switch) if host != sink]
+    near.sort(key=lambda host: -graph.link_rate_bps(host, switch))
+    far = [host for host in graph.hosts if host not in near and host != sink and graph.next_hops(switch, host)]
+    if not near:
+        return f"no other host hangs on {switch}: what comes from elsewhere may arrive in any order"
+    for tester in reversed(near):
+        for blocker in [*(host for host in near if host != tester), *far]:
+            if (blocker_bps := _narrowest(graph, blocker, sink)) >= 0.999 * rate_bps:
+                tester_bps = graph.link_rate_bps(tester, switch)
+                return Station(switch, sink, tester, blocker, rate_bps, tester_bps, blocker_bps)
+    return "no host beside the one that probes can keep the port busy"
+
+
+def cushion_bytes(intent: QosIntent) -> int:
+    """What the blocking queue is made to hold, so that it never runs empty for a moment: whole frames."""
+    top = intent.queue(QUEUES - 1)
+    room = min(intent.port_buffer_bytes, intent.shared_buffer_bytes or intent.port_buffer_bytes)
+    if top.limit_bytes is not None:
+        room = min(room, top.limit_bytes)
+    room = min(int(room * _CUSHION_SHARE), _CUSHION_BYTES)
+    if (profile := top.profiles[0]) is not None:  # where queue 7 itself drops, the cushion stays below
+        room = min(room, profile.minimum_bytes // 2)
+    return max(2, room // FRAME_BYTES) * FRAME_BYTES
+
+
+def _narrowest(graph: Graph, host: str, sink: str) -> float:
+    """What certainly fits through one shortest path."""
+    node, rate_bps = host, float("inf")
+    distances = graph.distances_to(sink)
+    while node != sink and node in distances:
+        hops = [hop for hop in graph.neighbours[node] if distances.get(hop, -1) == distances[node] - 1]
+        rate_bps = min(rate_bps, *(graph.link_rate_bps(node, hop) for hop in hops))
+        node = hops[0]
+    return rate_bps

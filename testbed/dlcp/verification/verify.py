@@ -1,0 +1,166 @@
+"""All that probes can say of a fabric, in order: paths, codepoints, service, curves, limits, balance, rates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from dlcp.model.qos import QUEUES, QosIntent
+from dlcp.model.topology import Graph
+from dlcp.verification import balance, codepoints, curves, limits, overload, paths, rates, service
+from dlcp.verification.again import settled
+from dlcp.verification.binomial import FALSE_ALARM
+from dlcp.verification.blocks import shoot
+from dlcp.verification.counting import probe_codepoints
+from dlcp.verification.prober import FRAME_BYTES, Prober
+from dlcp.verification.rows import Row, starved, unsupported
+from dlcp.verification.stations import Station, cushion_bytes, hosts_of, station
+
+BLOCKS = 40
+"""Blocks of a curve, each with curves.STEPS probes at most."""
+
+OnStep = Callable[[float, str], None]
+"""Told the share done (0 to 1) and what is done next."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A part of the work: how it is called, about how long it takes (relative), what it does."""
+
+    name: str
+    weight: float
+    run: Callable[[], list[Row]]
+
+
+def verify(
+    prober: Prober, graph: Graph, intent: QosIntent, *, seed: int, every_port: bool = False, on_step: OnStep
+) -> Iterator[Row]:
+    """Rows, as they are found. every_port: look at curves and limits of every port that leads to a host, not of one a
+    switch."""
+    steps = plan(prober, graph, intent, seed=seed, every_port=every_port)
+    whole, done = sum(step.weight for step in steps), 0.0
+    for step in steps:
+        on_step(done / whole, step.name)
+        yield from settled(step.run)
+        done += step.weight
+
+
+def plan(prober: Prober, graph: Graph, intent: QosIntent, *, seed: int, every_port: bool) -> list[Step]:
+    """The steps of a verification."""
+    ports = {
+        (switch, host): station(graph, switch, host) for switch in graph.switches for host in hosts_of(graph, switch)
+    }
+    stations = [found for found in ports.values() if isinstance(found, Station)]
+    close = stations if every_port else list({found.switch: found for found in reversed(stations)}.values())[::-1]
+    alpha = FALSE_ALARM / max(1, bands(graph, intent, len(close)))
+    steps = [
+        Step("every pair of hosts", 1, lambda: paths.probe(prober, graph)),
+        Step("codepoints by counters", 3, lambda: probe_codepoints(prober, graph)),
+        Step("ports that probes cannot fill", 0, lambda: _unfilled(graph, ports)),
+    ]
+    steps += [Step(f"{one.port}: order of service", 1, _Service(prober, one, intent, seed)) for one in stations]
+    for one in close:
+        steps += [
+            Step(f"{one.port}: {curve.check} of {curve.what}", 1, _Curve(prober, one, intent, curve, alpha))
+            for queue in reversed(range(QUEUES)) for curve in curves.curves_of(intent, queue)
+        ]  # fmt: skip
+        steps.append(Step(f"{one.port}: limits", 1, _Limits(prober, one, intent)))
+        steps.append(Step(f"{one.port}: overload", 2, _Overload(prober, one, intent)))
+    steps.append(Step("load balancing", 2, lambda: balance.probe(prober, graph, intent, alpha)))
+    steps.append(Step("rates of hosts' links", 6, lambda: rates.probe_hosts(prober, graph)))
+    steps.append(Step("rates of links between switches", 4, lambda: rates.probe_switches(prober, graph)))
+    return steps
+
+
+def bands(graph: Graph, intent: QosIntent, ports: int) -> int:
+    """How many bands a verification has."""
+    curved = sum(len(curves.curves_of(intent, queue)) for queue in range(QUEUES))
+    return ports * curved * curves.BINS + sum(len(one.hops) for one in balance.crossings(graph))
+
+
+def room_bytes(intent: QosIntent, queue: int) -> int:
+    """What a queue can surely hold while the cushion, and a frame or two of the blocker, wait in the top queue."""
+    own = intent.queue(queue)
+    kept = sum(other.reserved_bytes for number, other in intent.queues.items() if number not in (queue, QUEUES - 1))
+    busy = max(cushion_bytes(intent) + 3 * FRAME_BYTES, intent.queue(QUEUES - 1).reserved_bytes)
+    room = intent.port_buffer_bytes - kept - busy
+    if intent.shared_buffer_bytes is not None:
+        free = own.alpha * (intent.shared_buffer_bytes - busy) / (1 + own.alpha)
+        room = min(room, own.reserved_bytes + int(free))
+    return max(own.reserved_bytes, room if own.limit_bytes is None else min(room, own.limit_bytes))
+
+
+@dataclass(frozen=True)
+class _Service:
+    prober: Prober
+    station: Station
+    intent: QosIntent
+    seed: int
+
+    def __call__(self) -> list[Row]:
+        service.warm_up(self.prober, self.station, self.intent)
+        return [
+            codepoints.probe(self.prober, self.station, self.intent, self.seed),
+            *service.probe_priority(self.prober, self.station, self.intent),
+            *service.probe_weights(self.prober, self.station, self.intent, room_bytes(self.intent, 0)),
+        ]
+
+
+@dataclass(frozen=True)
+class _Curve:
+    prober: Prober
+    station: Station
+    intent: QosIntent
+    curve: curves.Curve
+    alpha: float
+
+    def __call__(self) -> list[Row]:
+        curve, where = self.curve, self.station.port
+        intended = curves.intended_words(curve.profile)
+        if curve.queue == QUEUES - 1:
+            return [unsupported(curve.check, where, curve.what, intended, "no queue outranks it, so none can block it")]
+        room = room_bytes(self.intent, curve.queue)
+        load = curves.load_of(curve, room)
+        cushion = cushion_bytes(self.intent)
+        found = shoot(self.prober, self.station, lambda: [load] * BLOCKS, cushion, wanted=BLOCKS // 2)
+        if curve.averaging:
+            backlogs, struck = curves.averaged_samples(curve, found.blocks, room, self.station.rate_bps)
+        else:
+            backlogs, struck = curves.samples(curve, found.held, room)
+        tolerance = curves.tolerance_bytes(load)
+        row = curves.judge(curve, where, backlogs, struck, tolerance=tolerance, alpha=self.alpha, doubt=found.doubt)
+        return [starved(row, found.starved)]
+
+
+@dataclass(frozen=True)
+class _Limits:
+    prober: Prober
+    station: Station
+    intent: QosIntent
+
+    def __call__(self) -> list[Row]:
+        return limits.probe(self.prober, self.station, self.intent)
+
+
+@dataclass(frozen=True)
+class _Overload:
+    prober: Prober
+    station: Station
+    intent: QosIntent
+
+    def __call__(self) -> list[Row]:
+        return overload.probe(self.prober, self.station, self.intent)
+
+
+def _unfilled(graph: Graph, ports: dict[tuple[str, str], Station | str]) -> list[Row]:
+    """A row for each port that leads to a host and cannot be blocked, and for each switch without such ports."""
+    what = "order of service, curves, limits"
+    rows = [
+        unsupported("ports", f"{switch}-{host}", what, "", why)
+        for (switch, host), why in ports.items() if isinstance(why, str)
+    ]  # fmt: skip
+    for switch in graph.switches:
+        if not hosts_of(graph, switch):
+            why = "no host hangs on it: what arrives for one of its ports comes on many paths, in any order"
+            rows.append(unsupported("ports", switch, what, "", why))
+    return rows
