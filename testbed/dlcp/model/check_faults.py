@@ -27,9 +27,8 @@ def _check_times(notes: Notes, i: int, fault: Fault, limit_s: float) -> None:
     if fault.at_s >= limit_s:
         what = f"it would begin at {show_duration(fault.at_s)}; a run ends after {show_duration(limit_s)} at the latest"
         notes.wrong(("faults", i, "at"), what, "earlier, or a longer time_limit")
-    elif fault.for_s is not None and fault.at_s + fault.for_s > limit_s:
-        end = show_duration(fault.at_s + fault.for_s)
-        what = f"it would end at {end}; a run ends after {show_duration(limit_s)} at the latest"
+    elif math.isfinite(fault.end_s) and fault.end_s > limit_s:
+        what = f"it would end at {show_duration(fault.end_s)}; a run ends after {show_duration(limit_s)} at the latest"
         notes.wrong(("faults", i, "for"), what, "shorter; or leave `for` out: it then lasts as long as the run")
 
 
@@ -77,10 +76,9 @@ def _check_overlaps(notes: Notes, faults: Mapping[int, Fault]) -> None:
     for i, fault in sorted(faults.items(), key=lambda item: item[1].at_s):
         link = frozenset(fault.ends)
         j, before = first.get(link, (i, fault))
-        end_s = math.inf if before.for_s is None else before.at_s + before.for_s
-        if i != j and fault.at_s < end_s:
+        if i != j and fault.at_s < before.end_s:
             line = notes.document.where(("faults", j)).rsplit(":", 2)[1]
-            until = "to the end of the run" if before.for_s is None else f"to {show_duration(end_s)}"
+            until = "to the end of the run" if before.for_s is None else f"to {show_duration(before.end_s)}"
             what = f"{' – '.join(fault.ends)} has a fault already, in line {line}, which lasts {until}"
             notes.wrong(("faults", i, "at"), what, "one fault at a time on one link")
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -15,6 +16,11 @@ class _Fault(Frozen):
 
     at_s: Duration = Field(alias="at")
     for_s: Duration | None = Field(default=None, alias="for", gt=0)
+
+    @property
+    def end_s(self) -> float:
+        """When it is over, to a nanosecond; infinite when it lasts to the end of the run."""
+        return math.inf if self.for_s is None else round(self.at_s + self.for_s, 9)
 
 
 class LinkDown(_Fault):

@@ -6,6 +6,7 @@ another moment of the job. When the run is over, everything that still lasts is 
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ _ORDER: tuple[Event, ...] = ("end", "begin", "reroute")
 
 @dataclass(frozen=True)
 class Action:
-    """One change of the fabric: fabric.<call>(*arguments), at_s after the job's start.
+    """One change of the fabric: fabric.<call>(*arguments), at_s after the job's start; infinite = when the run is over.
 
     fault: its number in the file, from 0. what: in words.
     """
@@ -57,12 +58,13 @@ class Done:
         action = self.action
         return {
             "fault": action.fault, "event": action.event, "what": action.what,
-            "planned_s": action.at_s, "done_s": self.done_s, "late_s": self.late_s,
+            "planned_s": action.at_s if math.isfinite(action.at_s) else None,
+            "done_s": self.done_s, "late_s": self.late_s,
         }  # fmt: skip
 
 
 def timeline(faults: Sequence[FaultKind], graph: Graph, limit_s: float) -> list[Action]:
-    """Everything that is to be done, in order. limit_s: when the run is over at the latest, and every fault with it."""
+    """Everything that is to be done, in order. limit_s: when the run is over at the latest."""
     actions: list[Action] = []
     for number, fault in enumerate(faults):
         actions += _actions(number, fault, graph, limit_s)
@@ -76,8 +78,8 @@ def mean_rate_bps(faults: Sequence[FaultKind], graph: Graph, a: str, b: str, dur
     missing_bits = 0.0
     for fault in faults:
         if isinstance(fault, RateDrop) and set(fault.link) == {a, b}:
-            end_s = duration_s if fault.for_s is None else min(duration_s, fault.at_s + fault.for_s)
-            missing_bits += (rate_bps - fault.rate_bps) * max(0.0, end_s - fault.at_s)
+            lasts_s = max(0.0, min(duration_s, fault.end_s) - fault.at_s)
+            missing_bits += (rate_bps - fault.rate_bps) * lasts_s
     return rate_bps - missing_bits / duration_s
 
 
@@ -126,7 +128,7 @@ class FaultPlayer:
     def _play(self) -> None:
         try:
             go_ahead()
-            for action in self._actions:
+            for action in filter(lambda action: math.isfinite(action.at_s), self._actions):
                 if self._stop.wait(max(0.0, self._start_s + action.at_s - time.monotonic())):
                     return
                 self._call(action.call, *action.arguments)
@@ -157,7 +159,7 @@ class FaultPlayer:
 
 def _actions(number: int, fault: FaultKind, graph: Graph, limit_s: float) -> list[Action]:
     """Begin and end of one fault, and its detours with their links left open."""
-    end_s = limit_s if fault.for_s is None else fault.at_s + fault.for_s
+    end_s = fault.end_s
     begin: tuple[str, tuple[Any, ...]]
     end: tuple[str, tuple[Any, ...]]
     if isinstance(fault, LinkDown):
@@ -171,7 +173,8 @@ def _actions(number: int, fault: FaultKind, graph: Graph, limit_s: float) -> lis
         end = "set_rate", (*fault.link, graph.link_rate_bps(*fault.link))
     else:
         what = f"frozen queue {fault.queue} of"
-        begin, end = ("freeze", (*fault.port, fault.queue, end_s - fault.at_s)), ("thaw", (*fault.port, fault.queue))
+        for_s = limit_s if fault.for_s is None else fault.for_s
+        begin, end = ("freeze", (*fault.port, fault.queue, for_s)), ("thaw", (*fault.port, fault.queue))
     what += (
         f" {' → '.join(fault.ends)}" if isinstance(fault, GrayFailure | QueueFrozen) else f" {' – '.join(fault.ends)}"
     )
@@ -179,7 +182,7 @@ def _actions(number: int, fault: FaultKind, graph: Graph, limit_s: float) -> lis
     if isinstance(fault, LinkDown) and fault.reroute_after_s is not None:
         for noticed_s, words in ((fault.at_s, "detour round"), (end_s, "way back over")):
             text = f"{words} {' – '.join(fault.ends)}"
-            found.append(Action(noticed_s + fault.reroute_after_s, number, "reroute", text, "reroute", ()))
+            found.append(Action(round(noticed_s + fault.reroute_after_s, 9), number, "reroute", text, "reroute", ()))
     return found
 
 
