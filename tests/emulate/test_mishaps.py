@@ -177,6 +177,7 @@ def frozen(for_s: float, backlogged: bool, thaw_after_s: float | None = None) ->
                 time.sleep(0.003)
             moments["frozen"] = time.time()
             fabric.freeze("s1", "h3", 3, for_s)
+            moments["told"] = time.time()
             fabric.verify()
             if thaw_after_s is not None:
                 time.sleep(thaw_after_s)
@@ -194,7 +195,7 @@ def frozen(for_s: float, backlogged: bool, thaw_after_s: float | None = None) ->
         others = [m for m, who, _ in sink.arrivals if who == name_of(other) and gap_start < m < gap_end]
         fabric.verify()
         return seen | {
-            "leaked": sum(begun + 0.004 < moment < begun + for_s - 0.02 for moment in mine),
+            "leaked": sum(moments["told"] + 0.004 < moment < begun + for_s - 0.02 for moment in mine),
             "ended_s": gap_end - begun,
             "thaw_took_s": gap_end - moments.get("thawed", gap_end),
             "others": len(others) / (gap_end - gap_start) * (1400 + HEADERS_BYTES) * 8 / 1e6,

@@ -6,7 +6,8 @@ To be used inside dlcp.substrates.private: the links, namespaces and programs go
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,6 +28,8 @@ from dlcp.switches import tc
 from dlcp.switches.emulated import EmulatedSwitches, LinkEnd, SwitchPort, intended
 
 _OWN = ""
+
+_HOSTS_AT_A_TIME = 4
 
 _CONGESTION_CONTROL = "net.ipv4.tcp_congestion_control"
 _DEFAULT_CONGESTION_CONTROL = "cubic"
@@ -78,9 +81,8 @@ class Fabric:
 
     def verify(self) -> None:
         """Read offloads, qdiscs, classes, programs and addresses back once more. Raises Problem if any has changed."""
-        self._verify_ports(self._wiring.ends)
-        for host in self._wiring.graph.hosts:
-            interfaces.verify_addresses(self._namespaces[host], self._wiring, host, self._tcp_metrics())
+        self._verify_ports()
+        self._at_all(self._verify_addresses)
         wires.verify(self._own, self._wiring.wires, self._live.program)
         self._live.verify()
 
@@ -142,7 +144,8 @@ class Fabric:
 
     def verify_link(self, a: str, b: str) -> None:
         """Read a link's two ends back, as verify() does all. Takes some milliseconds an end."""
-        self._verify_ports(self._both_ends(a, b))
+        for end in self._both_ends(a, b):
+            self._verify_some(end.node if end.is_host else _OWN, [self._tc[end.device]])
 
     def freeze(self, node: str, neighbour: str, queue: int, for_s: float) -> None:
         """Let nothing out of a queue of a node's port towards a neighbour for so long, to a few milliseconds.
@@ -202,9 +205,7 @@ class Fabric:
     def _build(self) -> None:
         wiring = self._wiring
         self._start_nodes()
-        for host in wiring.graph.hosts:
-            interfaces.disable_ipv6(self._namespaces[host])
-        interfaces.disable_ipv6(self._own)
+        self._at_all(lambda name: interfaces.disable_ipv6(self._namespaces[name]))
         wires.require_delays(self._own, wiring.wires)
         interfaces.make_links(self._own, wiring, self.pids())
         self._switches = EmulatedSwitches(
@@ -217,40 +218,56 @@ class Fabric:
         self._switches.configure(self._intent, self._seed)
         wires.set_up(self._own, wiring.wires, self._switches.program)
         self._ports = LivePorts([(end, self._port(end)) for end in wiring.ends], self._namespaces)
-        for namespace, ports in self._ports_by_namespace():
-            interfaces.set_up(namespace, ports)
-        for host in wiring.graph.hosts:
-            for name, value in self._sysctls().items():
-                self._namespaces[host].write_sysctl(name, value)
-            interfaces.address_host(self._namespaces[host], wiring, host, self._tcp_metrics())
-        for namespace, ports in self._ports_by_namespace():
-            interfaces.wait_until_up(namespace, ports)
-        self._verify_ports(wiring.ends)
+        ports = self._ports_by_namespace(wiring.ends)
+        self._at_all(lambda name: self._set_up(name, ports[name]))
+        self._at_all(lambda name: interfaces.wait_until_up(self._namespaces[name], ports[name]))
+        self._verify_ports()
+        self._tc.rest(self._namespaces[host] for host in wiring.graph.hosts)
         wires.verify(self._own, wiring.wires, self._live.program)
         self._tell_mininet()
 
     def _start_nodes(self) -> None:
+        graph = self._wiring.graph
+        self.net = empty_network({host: str(self._wiring.address(host)) for host in graph.hosts}, graph.switches)
         self._namespaces = {_OWN: Namespace("switches", os.getpid())}
-        self.net = empty_network()
-        for host in self._wiring.graph.hosts:
-            self.net.addHost(host, ip=str(self._wiring.address(host)))
-            self._namespaces[host] = Namespace(host, self.net[host].pid)
-        for switch in self._wiring.graph.switches:
-            self.net.addSwitch(switch)
+        self._namespaces |= {host.name: Namespace(host.name, host.pid) for host in self.net.hosts}
 
-    def _ports_by_namespace(self) -> list[tuple[Namespace, list[tc.Port]]]:
-        """The switches' first."""
-        return self._by_namespace(self._wiring.ends)
+    def _verify_addresses(self, name: str) -> None:
+        if name != _OWN:
+            interfaces.verify_addresses(self._namespaces[name], self._wiring, name, self._tcp_metrics())
 
-    def _by_namespace(self, ends: Iterable[End]) -> list[tuple[Namespace, list[tc.Port]]]:
+    def _set_up(self, name: str, ports: list[tc.Port]) -> None:
+        """Everything of one namespace, links up last."""
+        namespace = self._namespaces[name]
+        interfaces.set_up(namespace, ports, self._tc.session(namespace))
+        if name == _OWN:
+            namespace.run(["ip", "-batch", "-"], interfaces.up_lines(ports))
+            return
+        for sysctl, value in self._sysctls().items():
+            namespace.write_sysctl(sysctl, value)
+        lines = interfaces.up_lines(ports)
+        interfaces.address_host(namespace, self._wiring, name, self._tcp_metrics(), lines)
+
+    def _at_all(self, work: Callable[[str], None]) -> None:
+        """Do something to every namespace, the switches' first, then the hosts', some at a time: most of it is waiting
+        for commands."""
+        work(_OWN)
+        with ThreadPoolExecutor(_HOSTS_AT_A_TIME) as pool:
+            for _ in pool.map(work, self._wiring.graph.hosts):
+                pass  # raises what went wrong at a host
+
+    def _ports_by_namespace(self, ends: Iterable[End]) -> dict[str, list[tc.Port]]:
         found: dict[str, list[tc.Port]] = {_OWN: []}
         for end in ends:
             found.setdefault(end.node if end.is_host else _OWN, []).append(self._tc[end.device])
-        return [(self._namespaces[name], ports) for name, ports in found.items() if ports]
+        return found
 
-    def _verify_ports(self, ends: Iterable[End]) -> None:
-        for namespace, ports in self._by_namespace(ends):
-            interfaces.verify(namespace, ports, self._tc.session(namespace))
+    def _verify_ports(self) -> None:
+        ports = self._ports_by_namespace(self._wiring.ends)
+        self._at_all(lambda name: self._verify_some(name, ports[name]))
+
+    def _verify_some(self, name: str, ports: list[tc.Port]) -> None:
+        interfaces.verify(self._namespaces[name], ports, self._tc.session(self._namespaces[name]))
 
     def _both_ends(self, a: str, b: str) -> tuple[End, End]:
         return self._wiring.end(a, b), self._wiring.end(b, a)

@@ -9,19 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlcp.errors import MachineCannot, Problem
+from dlcp.substrates.devices import Devices
 from dlcp.substrates.netns import Namespace
 from dlcp.substrates.tc_session import TcSession
 from dlcp.substrates.wiring import Wiring
 from dlcp.switches import tc
-
-_OFFLOADS = {
-    "tso": "tcp-segmentation-offload",
-    "gso": "generic-segmentation-offload",
-    "gro": "generic-receive-offload",
-    "tx-udp-segmentation": "tx-udp-segmentation",
-}
-"""As ethtool takes them and as it prints them: with any of them on, what crosses a link is not what a wire carries."""
-
 
 _UP_WITHIN_S = 5.0
 _UP_POLL_S = 0.002
@@ -40,22 +32,28 @@ def disable_ipv6(namespace: Namespace) -> None:
 def make_links(switches: Namespace, wiring: Wiring, pids: Mapping[str, int]) -> None:
     """All veth pairs at once, each end with its own interface index, hosts' ends in their namespaces."""
     lines = []
+    in_hosts = {end.ifindex for end in wiring.host_ends.values()}
     for a, b in wiring.pairs:
         ends = [
             f"name {end.device} index {end.ifindex} address {end.mac} numrxqueues 1 numtxqueues 1"
-            + (f" netns {pids[end.node]}" if end in wiring.host_ends.values() else "")
+            + (f" netns {pids[end.node]}" if end.ifindex in in_hosts else "")
             for end in (a, b)
         ]
         lines.append(f"link add {ends[0]} type veth peer {ends[1]}")
     switches.run(["ip", "-batch", "-"], lines)
 
 
-def set_up(namespace: Namespace, ports: Sequence[tc.Port]) -> None:
-    """Offloads off, queues and programs on, link up. Raises Problem when a command fails."""
-    for port in ports:
-        namespace.run(["ethtool", "-K", port.device, *(word for name in _OFFLOADS for word in (name, "off"))])
-    namespace.run(["tc", "-batch", "-"], [line for port in ports for line in tc.port_lines(port)])
-    namespace.run(["ip", "-batch", "-"], [f"link set dev {name} up" for name in ("lo", *(p.device for p in ports))])
+def set_up(namespace: Namespace, ports: Sequence[tc.Port], session: TcSession) -> None:
+    """Offloads off, queues and programs on; the links stay down. Raises Problem when something fails."""
+    with Devices(namespace) as devices:
+        for port in ports:
+            devices.disable_offloads(port.device)
+    session.run([line for port in ports for line in tc.port_lines(port)])
+
+
+def up_lines(ports: Sequence[tc.Port]) -> list[str]:
+    """Lines for `ip -batch` that take a namespace's links up."""
+    return [f"link set dev {name} up" for name in ("lo", *(port.device for port in ports))]
 
 
 def wait_until_up(namespace: Namespace, ports: Sequence[tc.Port]) -> None:
@@ -64,27 +62,23 @@ def wait_until_up(namespace: Namespace, ports: Sequence[tc.Port]) -> None:
     Raises Problem when one does not come up in time.
     """
     deadline = time.monotonic() + _UP_WITHIN_S
-    wanted = {port.device for port in ports}
-    while True:
-        shown = json.loads(namespace.run(["ip", "-json", "link", "show", "up"]))
-        missing = wanted - {link["ifname"] for link in shown if link.get("operstate") == "UP"}
-        if not missing:
-            return
-        if time.monotonic() > deadline:
-            raise Problem(namespace.name, f"{', '.join(sorted(missing))} did not come up within {_UP_WITHIN_S} s")
-        time.sleep(_UP_POLL_S)
+    with Devices(namespace) as devices:
+        while missing := [port.device for port in ports if not devices.is_up(port.device)]:
+            if time.monotonic() > deadline:
+                raise Problem(namespace.name, f"{', '.join(missing)} did not come up within {_UP_WITHIN_S} s")
+            time.sleep(_UP_POLL_S)
 
 
 def verify(namespace: Namespace, ports: Sequence[tc.Port], session: TcSession) -> None:
     """Compare the live state of ports with what set_up asked for. Raises Problem that lists what differs."""
-    qdiscs = namespace.run(["tc", "-json", "qdisc", "show"])
+    qdiscs = tc.by_device(namespace.run(["tc", "-json", "qdisc", "show"]))
     told = []
-    shown = iter(session.run([line for port in ports for line in tc.show_lines(port)]))
-    for port in ports:
-        words = "".join(next(shown) for _ in tc.show_lines(port))
-        told += [f"{port.device}: {what}" for what in tc.differences(port, qdiscs, words)]
-        features = namespace.run(["ethtool", "-k", port.device])
-        told += [f"{port.device}: {name} is not off" for name in _OFFLOADS.values() if f"{name}: off" not in features]
+    shown = iter(session.ask([line for port in ports for line in tc.show_lines(port)]))
+    with Devices(namespace) as devices:
+        for port in ports:
+            words = "".join(next(shown) for _ in tc.show_lines(port))
+            told += [f"{port.device}: {what}" for what in tc.differences(port, qdiscs.get(port.device, []), words)]
+            told += [f"{port.device}: {name} is not off" for name in devices.offloads(port.device)]
     tc.require_no_difference(namespace.name, told)
 
 
@@ -105,8 +99,9 @@ class TcpMetrics:
         return f"congctl {self.congestion_control}{floor}"
 
 
-def address_host(namespace: Namespace, wiring: Wiring, host: str, metrics: TcpMetrics) -> None:
-    """Address, connected route and static neighbours of a host: no ARP on the links. Reads all of it back."""
+def address_host(namespace: Namespace, wiring: Wiring, host: str, metrics: TcpMetrics, before: Sequence[str]) -> None:
+    """Address, connected route and static neighbours of a host: no ARP on the links. before: lines for `ip -batch` to
+    carry out first. Reads all of it back."""
     known = (namespace.read_sysctl(_KNOWN_CONGESTION_CONTROLS) or "").split()
     if metrics.congestion_control not in known:
         raise MachineCannot(
@@ -117,7 +112,7 @@ def address_host(namespace: Namespace, wiring: Wiring, host: str, metrics: TcpMe
     own = wiring.address(host)
     device = wiring.host_ends[host].device
     route = f"{own.network} dev {device} proto kernel scope link src {own.ip}"
-    lines = [f"address add {own} dev {device}", f"route change {route} {metrics.words()}"]
+    lines = [*before, f"address add {own} dev {device}", f"route change {route} {metrics.words()}"]
     lines += [
         f"neighbour add {ip} lladdr {mac} nud permanent dev {device}" for ip, mac in _others(wiring, host).items()
     ]
@@ -131,12 +126,12 @@ def verify_addresses(namespace: Namespace, wiring: Wiring, host: str, metrics: T
     device = wiring.host_ends[host].device
     wanted = [(str(own.network), device, str(own.ip))]
     told = []
-    routes = json.loads(namespace.run(["ip", "-json", "route", "show"]))
+    lines = ["route show", f"neighbour show dev {device} nud permanent"]
+    routes, shown = json_lists(namespace.run(["ip", "-json", "-batch", "-"], lines), len(lines))
     if [(route.get("dst"), route.get("dev"), route.get("prefsrc")) for route in routes] != wanted:
         told.append(f"routes are {routes}, not {own.network} on {device} alone")
     elif (live := _metrics(namespace.name, routes[0])) != metrics:
         told.append(f"the route says {live.words()}, not {metrics.words()}")
-    shown = json.loads(namespace.run(["ip", "-json", "neighbour", "show", "dev", device, "nud", "permanent"]))
     others = _others(wiring, host)
     if {entry["dst"]: entry["lladdr"] for entry in shown} != others:
         told.append(f"its static neighbours are {shown}, not {others}")
@@ -149,9 +144,21 @@ def tcp_metrics(namespace: Namespace, device: str) -> TcpMetrics:
     return _metrics(namespace.name, route)
 
 
+def json_lists(text: str, count: int) -> list[list[dict[str, Any]]]:
+    """What `ip -json -batch` prints for `count` lines, lists one after the other. Raises Problem if it is not that."""
+    decoder, found, at = json.JSONDecoder(), [], 0
+    while at < len(text):
+        value, at = decoder.raw_decode(text, at)
+        at += len(text[at:]) - len(text[at:].lstrip())
+        found.append(value)
+    if len(found) != count:
+        raise Problem("ip -json -batch", f"printed {len(found)} lists for {count} lines", "this iproute2 is not known")
+    return found
+
+
 def _others(wiring: Wiring, host: str) -> dict[str, str]:
     """Address → MAC of every other host."""
-    return {str(wiring.address(other).ip): end.mac for other, end in wiring.host_ends.items() if other != host}
+    return {ip: mac for other, (ip, mac) in wiring.neighbours.items() if other != host}
 
 
 def _metrics(where: str, route: Mapping[str, Any]) -> TcpMetrics:

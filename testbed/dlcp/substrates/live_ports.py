@@ -56,6 +56,11 @@ class LivePorts:
         for sender in self._senders.values():
             sender.close()
 
+    def rest(self, namespaces: Iterable[Namespace]) -> None:
+        """End the sessions of some namespaces until they are needed again."""
+        for namespace in namespaces:
+            self._sessions[namespace.name].close()
+
     def __getitem__(self, device: str) -> tc.Port:
         """As it should be at this moment."""
         return self._ports[device]

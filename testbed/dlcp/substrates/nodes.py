@@ -7,11 +7,15 @@ command line and its node.cmd() work as its users expect.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from mininet.link import Intf, Link
 from mininet.net import Mininet
 from mininet.node import Host, Switch
+
+_NODES_AT_A_TIME = 4
 
 
 class FabricHost(Host):  # type: ignore[misc]
@@ -57,10 +61,14 @@ class FabricLink(Link):  # type: ignore[misc]
         """The fabric makes all pairs at once."""
 
 
-def empty_network() -> Any:
-    """A Mininet without nodes. It must not touch the machine's sysctls and limits, which its set-up would raise."""
+def empty_network(hosts: Mapping[str, str], switches: Iterable[str]) -> Any:
+    """A Mininet of hosts (name → address and prefix length) and switches, without links.
+
+    It must not touch the machine's sysctls and limits, which its set-up would raise. Nodes start some at a time: a node
+    is a shell that has to come up.
+    """
     Mininet.inited = True
-    return Mininet(
+    net = Mininet(
         topo=None,
         switch=FabricSwitch,
         host=FabricHost,
@@ -70,3 +78,16 @@ def empty_network() -> Any:
         build=False,
         ipBase="198.18.0.0/15",
     )
+    with ThreadPoolExecutor(_NODES_AT_A_TIME) as pool:
+        made_hosts = list(pool.map(lambda name: FabricHost(name, ip=hosts[name]), hosts))
+        made_switches = list(pool.map(lambda name: FabricSwitch(name, inNamespace=False), switches))
+    for host in made_hosts:
+        net.addHost(host.name, cls=_the(host), ip=hosts[host.name])
+    for switch in made_switches:
+        net.addSwitch(switch.name, cls=_the(switch))
+    return net
+
+
+def _the(node: Any) -> Any:
+    """A constructor, as Mininet wants one, that gives a node made before."""
+    return lambda *_, **__: node

@@ -13,9 +13,10 @@ from dlcp.errors import Problem
 from dlcp.substrates.netns import Namespace
 
 _ANSWER_WITHIN_S = 5.0
-_MARK = "qdisc show dev lo"
-_MARKED = re.compile(rb"^qdisc no\w+ 0: root [^\n]*\n", re.MULTILINE)
-"""What tc prints for _MARK: everything before it has been carried out. No line of ours concerns lo."""
+_MARK = "end"
+_MARKED = re.compile(rb'Object "end" is unknown[^\n]*\nCommand failed -:\d+\n')
+"""What tc says of a line that is no command, at no cost: everything before it has been carried out and is printed."""
+_FAILED = re.compile(r"^Command failed -:\d+\n", re.MULTILINE)
 
 
 class TcSession:
@@ -26,19 +27,25 @@ class TcSession:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
-    def run(self, lines: Sequence[str]) -> list[str]:
-        """Carry lines out, return what tc printed for each.
+    def run(self, lines: Sequence[str]) -> None:
+        """Carry out lines that change something. Raises Problem with tc's own words when it complains of one; it
+        carries out the others all the same."""
+        for line, said in zip(lines, self.ask(lines), strict=True):
+            if said:
+                raise Problem(self._namespace.name, f"`tc {line}` failed: {said.strip()}")
 
-        Raises Problem with tc's own words at the first line that fails; those after it are not carried out.
-        """
+    def ask(self, lines: Sequence[str]) -> list[str]:
+        """What tc prints for each of some lines. Raises Problem with its own words when one fails."""
         with self._lock:
-            process = self._running()
-            text = "".join(f"{line}\n{_MARK}\n" for line in lines)
             try:
-                return self._converse(process, text.encode(), len(lines))
+                said = self._converse(self._running(), "".join(f"{line}\n{_MARK}\n" for line in lines), len(lines))
             except BaseException:
                 self._end()
                 raise
+        for line, words in zip(lines, said, strict=True):
+            if _FAILED.search(words):
+                raise Problem(self._namespace.name, f"`tc {line}` failed: {_FAILED.sub('', words).strip()}")
+        return said
 
     def close(self) -> None:
         """End tc; it may be started again."""
@@ -47,51 +54,42 @@ class TcSession:
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            pipe = subprocess.PIPE
             with self._namespace.entered():
-                command = ["tc", "-details", "-batch", "-"]
-                self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0)
+                self._process = subprocess.Popen(
+                    ["tc", "-force", "-details", "-batch", "-"],
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0,
+                )  # fmt: skip
             priority = os.sched_param(os.sched_get_priority_min(os.SCHED_RR))
             os.sched_setscheduler(self._process.pid, os.SCHED_RR, priority)  # ahead of what keeps the cores busy
         return self._process
 
-    def _converse(self, process: subprocess.Popen[bytes], text: bytes, answers: int) -> list[str]:
+    def _converse(self, process: subprocess.Popen[bytes], text: str, answers: int) -> list[str]:
         """Write while reading: neither pipe may fill up."""
         assert process.stdin is not None
         assert process.stdout is not None
-        assert process.stderr is not None
-        told, heard, complained = memoryview(text), bytearray(), bytearray()
-        found: list[str] = []
+        left, heard, found = memoryview(text.encode()), b"", list[str]()
         while len(found) < answers:
-            ready, writable, _ = select.select(
-                [process.stdout, process.stderr], [process.stdin] if told else [], [], _ANSWER_WITHIN_S
-            )
-            if not ready and not writable:
+            told = [process.stdin] if left else []
+            readable, writable, _ = select.select([process.stdout], told, [], _ANSWER_WITHIN_S)
+            if not readable and not writable:
                 raise Problem(self._namespace.name, f"tc did not answer within {_ANSWER_WITHIN_S} s")
             if writable:
-                told = told[os.write(process.stdin.fileno(), told[: select.PIPE_BUF]) :]
-            for pipe, words in ((process.stdout, heard), (process.stderr, complained)):
-                if pipe in ready:
-                    words += (piece := os.read(pipe.fileno(), 65536))
-                    if not piece or complained:
-                        raise Problem(self._namespace.name, f"tc failed: {_last_words(process, complained)}")
-            while marked := _MARKED.search(heard):
-                found.append(heard[: marked.start()].decode())
-                del heard[: marked.end()]
+                left = left[os.write(process.stdin.fileno(), left[: select.PIPE_BUF]) :]
+            if readable:
+                piece = os.read(process.stdout.fileno(), 65536)
+                if not piece:
+                    raise Problem(self._namespace.name, f"tc ended: {heard.decode(errors='replace').strip()}")
+                heard += piece
+                *whole, heard = _MARKED.split(heard)
+                found += [words.decode() for words in whole]
         return found
 
     def _end(self) -> None:
         if self._process is None:
             return
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+        for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
         self._process.kill()
         self._process.wait()
         self._process = None
-
-
-def _last_words(process: subprocess.Popen[bytes], complained: bytearray) -> str:
-    assert process.stderr is not None
-    rest = os.read(process.stderr.fileno(), 65536) if select.select([process.stderr], [], [], 0.1)[0] else b""
-    return (complained + rest).decode(errors="replace").strip()

@@ -114,8 +114,12 @@ class Wiring:
 
     def address(self, host: str) -> IPv4Interface:
         """The N-th host's address is 198.18.0.0 + N, N from 1."""
-        number = self.graph.hosts.index(host) + 1
-        return IPv4Interface((FIRST_ADDRESS + number, NETWORK_BITS))
+        return self._addresses[host]
+
+    @cached_property
+    def neighbours(self) -> dict[str, tuple[str, str]]:
+        """Host → its address and its MAC, as every other host must know them."""
+        return {host: (str(self.address(host).ip), end.mac) for host, end in self.host_ends.items()}
 
     def routes(self, without: Iterable[tuple[str, str]] = ()) -> dict[tuple[str, IPv4Address], tuple[int, ...]]:
         """(switch, host's address) → the interface indexes of its equal-cost egress ports; unreachable ones absent.
@@ -133,6 +137,11 @@ class Wiring:
                 if hops := next_hops.get(switch):
                     found[switch, address] = tuple(ports[switch, hop] for hop in hops)
         return found
+
+    @cached_property
+    def _addresses(self) -> dict[str, IPv4Interface]:
+        hosts = enumerate(self.graph.hosts, start=1)
+        return {host: IPv4Interface((FIRST_ADDRESS + number, NETWORK_BITS)) for number, host in hosts}
 
     @cached_property
     def _by_nodes(self) -> dict[tuple[str, str], End]:

@@ -167,17 +167,24 @@ def bucket_bytes(rate_bps: float) -> int:
 
 
 def show_lines(port: Port) -> list[str]:
-    """Lines for `tc -details -batch` whose output `differences` reads, beside `tc -json qdisc show`."""
+    """Lines for `tc -details -batch` whose output `differences` reads, beside the qdiscs."""
     return [f"class show dev {port.device}", *(f"filter show dev {port.device} {hook.hook}" for hook in port.filters)]
 
 
-def differences(port: Port, qdiscs_json: str, shown: str) -> list[str]:
+def by_device(qdiscs_json: str) -> dict[str, list[dict[str, Any]]]:
+    """Device → its qdiscs, of what `tc -json qdisc show` prints."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for qdisc in json.loads(qdiscs_json):
+        found.setdefault(qdisc.get("dev", ""), []).append(qdisc)
+    return found
+
+
+def differences(port: Port, qdiscs: Sequence[Mapping[str, Any]], shown: str) -> list[str]:
     """How the live state of a port differs from `port_lines`; empty when it does not.
 
-    qdiscs_json: `tc -json qdisc show` of the namespace. shown: what tc prints for `show_lines`.
+    qdiscs: the device's of `by_device`. shown: what tc prints for `show_lines`.
     """
-    found = [qdisc for qdisc in json.loads(qdiscs_json) if qdisc.get("dev") == port.device]
-    return [*_qdisc_differences(port, found), *_class_differences(port, shown), *_filter_differences(port, shown)]
+    return [*_qdisc_differences(port, qdiscs), *_class_differences(port, shown), *_filter_differences(port, shown)]
 
 
 def require_no_difference(where: str, found: Sequence[str]) -> None:
