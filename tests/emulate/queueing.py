@@ -213,7 +213,7 @@ def cobham(loads: dict[int, float], service_s: float) -> dict[int, float]:
     return found
 
 
-def mean_spread_s(loads: dict[int, float], service_s: float, seconds: float, paths: int = 100) -> dict[int, float]:
+def mean_spread_s(loads: dict[int, float], service_s: float, seconds: float, paths: int = 60) -> dict[int, float]:
     """By queue: the standard deviation of the mean waiting time over so many seconds, from simulated paths."""
     means: dict[int, list[float]] = {queue: [] for queue in loads}
     for seed in range(paths):

@@ -98,7 +98,7 @@ def idle(seconds: float) -> dict[str, Any]:
 
 
 def test_an_idle_fabric_is_silent(inside: Callable[..., Any]) -> None:
-    seen = inside(idle, seconds=3.0)
+    seen = inside(idle, seconds=1.5)
     assert seen["heard"] == []
     assert seen["strays"] == []
     assert seen["counted"] == 0

@@ -88,7 +88,7 @@ MIXES = {
 
 
 def test_strict_priority_waits_as_cobham_says__short(inside: Callable[..., Any]) -> None:
-    judge(inside, MIXES["three classes, load 0.8"], 4.0, attempts=2)
+    judge(inside, MIXES["three classes, load 0.8"], 3.0, attempts=2)
 
 
 @pytest.mark.long
@@ -98,7 +98,7 @@ def test_strict_priority_waits_as_cobham_says(inside: Callable[..., Any], mix: s
 
 
 def test_one_queue_waits_as_m_d_1__short(inside: Callable[..., Any]) -> None:
-    judge(inside, {0: 0.6}, 3.0, attempts=2)
+    judge(inside, {0: 0.6}, 2.0, attempts=2)
 
 
 @pytest.mark.long
@@ -107,7 +107,7 @@ def test_one_queue_waits_as_m_d_1(inside: Callable[..., Any], load: float) -> No
     judge(inside, {0: load}, 15.0)
 
 
-@pytest.mark.parametrize("loads", [{0: 0.5}, {0: 0.8}, *MIXES.values()], ids=str)
+@pytest.mark.parametrize("loads", [{0: 0.8}, MIXES["two classes, load 0.8"], MIXES["three classes, load 0.5"]], ids=str)
 def test_the_yardstick_is_true(loads: dict[int, float]) -> None:
     """The served sample path, over 100 times longer than any measurement's, gives the formulas' means within 4 %."""
     times, queue = poisson(loads, SERVICE_S, 400.0, seed=1)
