@@ -26,7 +26,7 @@ test: setup-dev  ## every test; those that need root or a kernel feature say so 
 	$(BIN)/pytest -q $(filter-out $(APART),$(wildcard tests/[a-z]*/)) || status=1; exit $$status
 
 verify: setup-dev  ## the long proofs: the emulated switch against queueing theory, 50 kills, repeated runs (10 minutes, root)
-	@$(BIN)/pytest -q -m long
+	@$(BIN)/pytest -q -m long $(filter-out $(APART),$(wildcard tests/[a-z]*/))
 
 lint: setup-dev  ## ruff, mypy --strict, yamllint
 	$(BIN)/ruff check .

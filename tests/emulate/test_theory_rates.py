@@ -95,8 +95,8 @@ def sprayed(balancing: str, packets: int) -> dict[str, Any]:
 @pytest.mark.parametrize("balancing", ["per-packet", "round-robin"])
 @pytest.mark.long
 def test_spraying_splits_in_halves(inside: Callable[..., Any], balancing: str) -> None:
-    """At random: within 1 %, 5.6 standard deviations of a fair coin, a false alarm in 60 million. In turn: to the packet.
-    test_paths.py has the same in short."""
+    """At random: within 1 %, 5.6 standard deviations of a fair coin, a false alarm in 60 million. In turn: to the
+    packet. test_paths.py has the same in short."""
     packets = 80_000
     seen = inside(sprayed, within_s=60, balancing=balancing, packets=packets)
     assert seen["violations"] == []

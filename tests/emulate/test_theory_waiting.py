@@ -32,17 +32,17 @@ SHARE = 0.06
 SPREADS = 4
 """Standard deviations that a mean may be off the formula: a false alarm in 16 000 for each class."""
 
-HOSTS = ("h1", "h2", "h3", "h4")
 
+def waits(loads: dict[str, float], seconds: float, seed: int, at_host: bool = False) -> dict[str, Any]:
+    """Poisson classes (queue → load) into one port: of the switch, from a host each, or of the one host that sends all.
 
-def waits(loads: dict[str, float], seconds: float, seed: int) -> dict[str, Any]:
-    """Poisson classes (queue → load) into one port. By queue: mean waiting as measured and of the sample path, s."""
+    By queue: mean waiting as measured, and of the sample path, in s.
+    """
     by_queue = {int(queue): load for queue, load in loads.items()}
-    hosts = [*HOSTS[: len(by_queue)], HOSTS[-1]]
-    with star([1000] * (len(hosts) - 1) + [RATE_MBIT], plain(4_000_000)) as fabric:
-        if hosts != [f"h{i + 1}" for i in range(len(hosts))]:
-            hosts[-1] = f"h{len(hosts)}"
-        bench = Bench(fabric, hosts, list(by_queue))
+    senders = [f"h{1 if at_host else i + 1}" for i in range(len(by_queue))]
+    rates = [RATE_MBIT, 1000] if at_host else [1000] * len(senders) + [RATE_MBIT]
+    with star(rates, plain(4_000_000)) as fabric:
+        bench = Bench(fabric, [*senders, f"h{len(rates)}"], list(by_queue))
         transit_s = bench.transit_s()
         times, queue = poisson(by_queue, SERVICE_S, seconds, seed)
         journey = bench.send(times, queue, drain_s=0.5)
@@ -73,9 +73,11 @@ def complaint(seen: dict[str, Any], loads: dict[int, float], spread_s: dict[int,
     return "; ".join(told)
 
 
-def judge(inside: Callable[..., Any], loads: dict[int, float], seconds: float, attempts: int = 3) -> None:
+def judge(
+    inside: Callable[..., Any], loads: dict[int, float], seconds: float, attempts: int = 3, at_host: bool = False
+) -> None:
     spread_s = mean_spread_s(loads, SERVICE_S, seconds)
-    measure = partial(inside, waits, within_s=seconds + 30, loads=loads, seconds=seconds)
+    measure = partial(inside, waits, within_s=seconds + 30, loads=loads, seconds=seconds, at_host=at_host)
     judged(lambda seed: measure(seed=seed), lambda seen: complaint(seen, loads, spread_s), attempts)
 
 
@@ -95,6 +97,11 @@ def test_strict_priority_waits_as_cobham_says__short(inside: Callable[..., Any])
 @pytest.mark.parametrize("mix", MIXES)
 def test_strict_priority_waits_as_cobham_says(inside: Callable[..., Any], mix: str) -> None:
     judge(inside, MIXES[mix], 20.0)
+
+
+@pytest.mark.long
+def test_a_hosts_own_queues_wait_as_cobham_says(inside: Callable[..., Any]) -> None:
+    judge(inside, MIXES["two classes, load 0.8"], 15.0, at_host=True)
 
 
 def test_one_queue_waits_as_m_d_1__short(inside: Callable[..., Any]) -> None:

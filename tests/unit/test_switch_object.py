@@ -15,7 +15,7 @@ from dlcp.paths import REPOSITORY
 from dlcp.switches import build, layout
 from dlcp.switches.bpf import OBJECT
 from dlcp.switches.render import averages, effective, render
-from dlcp.switches.tc import Port, bucket_bytes, burst_bytes, port_lines
+from dlcp.switches.tc import Port, burst_bytes, port_lines
 
 NATIVE = REPOSITORY / "testbed" / "native"
 
@@ -155,7 +155,7 @@ def test_render__refuses_what_32_bits_do_not_hold() -> None:
 
 
 def test_port_lines__serve_queue_7_first() -> None:
-    lines = port_lines(Port("s1-h1", 100e6, behind_bucket=False, filters=()))
+    lines = port_lines(Port("s1-h1", 100e6, cuts=False, filters=()))
     leaves = [line for line in lines if " parent 1:1 " in line]
     priorities = {re.search(r"classid 1:1(\d)", line)[1]: re.search(r"prio (\d)", line)[1] for line in leaves}  # type: ignore[index]
     assert priorities == {str(queue): str(7 - queue) for queue in range(8)}
@@ -167,4 +167,3 @@ def test_port_lines__serve_queue_7_first() -> None:
 )
 def test_bursts_are_short_against_queueing_and_long_against_late_timers(rate_bps: float, expected_bytes: int) -> None:
     assert burst_bytes(rate_bps) == expected_bytes
-    assert bucket_bytes(rate_bps) == expected_bytes + 1514

@@ -185,7 +185,7 @@ class RoutedWay(Way):
         for name, device, number in ends:
             space = self._spaces[name]
             _offloads_off(space, device)
-            port = tc.Port(device, NEVER_BINDING_BPS, behind_bucket=name.startswith("h"), filters=())
+            port = tc.Port(device, NEVER_BINDING_BPS, cuts=name.startswith("h"), filters=())
             lines = [line for line in tc.port_lines(port) if "clsact" not in line]
             space.run(["tc", "-batch", "-"], lines)
             address = f"address add 198.18.{net}.{number}/24 dev {device}"

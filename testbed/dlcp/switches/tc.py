@@ -2,8 +2,9 @@
 
 A switch port is HTB: a class 1:1 at the link's rate, below it one leaf class 1:1q for each queue q, served in strict
 priority, queue 7 first; the weighted queues share the lowest priority, by deficit round robin in bytes. A host's port
-is the same tree behind a token bucket at the link's rate: the bucket cuts the super-packets of TCP and UDP segmentation
-offload into packets as they enter, so that the tree interleaves packets and the wire never sees a burst above its rate.
+is the same tree behind a token bucket that never waits: it only cuts the super-packets of TCP and UDP segmentation
+offload into packets as they enter, so that the tree interleaves packets. A bucket that shaped would take each packet
+out of the tree before its time, and one of a higher queue that comes meanwhile would wait behind it.
 All limits are far above what the eBPF program lets in: tc drops nothing.
 """
 
@@ -40,8 +41,12 @@ _FROZEN_FRAME_BYTES = 60_000
 """What each frame of a frozen queue is charged for: the rate of one in a second is then exact to 1/7500 of it."""
 
 _LEAF_LIMIT_BYTES = 1 << 28
-_NEVER_BINDING_BPS = 10e9
-"""Rate of the tree behind a bucket; ten times the bucket's where that is more."""
+_CUTTER_BPS = 20e9
+_CUTTER_BURST_BYTES = 2600
+"""A host's token bucket: what is longer than the burst is cut. tc keeps 1 us of its rate: 2500 B, above a frame, below
+two."""
+
+_CUTTER = f"tbf rate {_CUTTER_BPS:.0f}bit burst {_CUTTER_BURST_BYTES} limit {_LEAF_LIMIT_BYTES}"
 
 _BURST_UNIT_S = 1e-6
 """tc cuts a burst down to whole microseconds of line time, once on its way in and once on its way out."""
@@ -79,7 +84,7 @@ def frozen(stop_s: float) -> Ceiling:
 
 @dataclass(frozen=True)
 class Port:
-    """A device to configure. behind_bucket: a host's port.
+    """A device to configure. cuts: it cuts super-packets up (a host's port).
 
     weights: queue → its weight among the weighted queues, which are the lowest ones; the others are strict.
     ceilings: queue → what it may send, where that is not all of the link's rate.
@@ -87,22 +92,17 @@ class Port:
 
     device: str
     rate_bps: float
-    behind_bucket: bool
+    cuts: bool
     filters: tuple[Filter, ...]
     weights: Mapping[int, int] = field(default_factory=dict)
     ceilings: Mapping[int, Ceiling] = field(default_factory=dict)
-
-    @property
-    def tree_bps(self) -> float:
-        """The rate of the HTB tree: the link's, or beyond it where a bucket shapes."""
-        return max(_NEVER_BINDING_BPS, 10 * self.rate_bps) if self.behind_bucket else self.rate_bps
 
 
 def port_lines(port: Port) -> list[str]:
     """Lines for `tc -batch` that set up a device that has no qdisc yet."""
     device = port.device
-    if port.behind_bucket:
-        lines = [f"qdisc add dev {device} root handle 2: {_bucket(port)}"]
+    if port.cuts:
+        lines = [f"qdisc add dev {device} root handle 2: {_CUTTER}"]
         lines.append(f"qdisc add dev {device} parent 2:1 handle 1: htb default 10")
     else:
         lines = [f"qdisc add dev {device} root handle 1: htb default 10"]
@@ -122,15 +122,13 @@ def class_id(queue: int) -> int:
 
 def rate_lines(port: Port) -> list[str]:
     """Lines that bring a port, set up at another rate, to its rate in place: nothing that waits is lost."""
-    if port.behind_bucket:
-        return [f"qdisc change dev {port.device} root handle 2: {_bucket(port)}"]
     return [_line_class(port, "change"), *(queue_line(port, queue, "change") for queue in range(QUEUES))]
 
 
 def queue_line(port: Port, queue: int, verb: str = "change") -> str:
     """The line that makes ("add") or changes a queue's class."""
-    burst = burst_bytes(port.tree_bps)
-    ceiling = port.ceilings.get(queue, Ceiling(port.tree_bps))
+    burst = burst_bytes(port.rate_bps)
+    ceiling = port.ceilings.get(queue, Ceiling(port.rate_bps))
     shape = f"prio {_htb_priority(port, queue)} burst {FRAME_BYTES} quantum {quantum_bytes(port, queue)}"
     shape += f" mpu {ceiling.charged_bytes} cburst 1" if ceiling.charged_bytes else f" cburst {burst}"
     rates = f"rate 8bit ceil {ceiling.rate_bps:.0f}bit"
@@ -145,13 +143,9 @@ def quantum_bytes(port: Port, queue: int) -> int:
 
 
 def _line_class(port: Port, verb: str) -> str:
-    rate, burst = f"{port.tree_bps:.0f}bit", burst_bytes(port.tree_bps)
+    rate, burst = f"{port.rate_bps:.0f}bit", burst_bytes(port.rate_bps)
     shape = f"burst {burst} cburst {burst} quantum {FRAME_BYTES}"
     return f"class {verb} dev {port.device} parent 1: classid 1:1 htb rate {rate} ceil {rate} {shape}"
-
-
-def _bucket(port: Port) -> str:
-    return f"tbf rate {port.rate_bps:.0f}bit burst {bucket_bytes(port.rate_bps)} limit {_LEAF_LIMIT_BYTES}"
 
 
 def burst_bytes(rate_bps: float) -> int:
@@ -159,11 +153,6 @@ def burst_bytes(rate_bps: float) -> int:
     relative = rate_bps / _REFERENCE_BPS
     frames = min(_MOST_BURST_FRAMES, _BURST_FRAMES * relative * min(1.0, relative))
     return max(1, int(frames * FRAME_BYTES), int(rate_bps / 8 * _BURST_S))
-
-
-def bucket_bytes(rate_bps: float) -> int:
-    """The same for a token bucket, which must hold a frame before it sends one."""
-    return FRAME_BYTES + burst_bytes(rate_bps)
 
 
 def show_lines(port: Port) -> list[str]:
@@ -202,7 +191,7 @@ def _htb_priority(port: Port, queue: int) -> int:
 
 
 def _qdisc_differences(port: Port, found: Sequence[Mapping[str, Any]]) -> list[str]:
-    tree = {"2:": ("tbf", "root"), "1:": ("htb", "2:1")} if port.behind_bucket else {"1:": ("htb", "root")}
+    tree = {"2:": ("tbf", "root"), "1:": ("htb", "2:1")} if port.cuts else {"1:": ("htb", "root")}
     wanted = tree | {f"1{queue}:": ("bfifo", f"1:1{queue}") for queue in range(QUEUES)} | {"ffff:": ("clsact", None)}
     live = {q["handle"]: (q["kind"], "root" if q.get("root") else q.get("parent")) for q in found}
     live["ffff:"] = (live.get("ffff:", (None,))[0], None)
@@ -213,9 +202,9 @@ def _qdisc_differences(port: Port, found: Sequence[Mapping[str, Any]]) -> list[s
         if qdisc["kind"] == "bfifo" and options.get("limit") != _LEAF_LIMIT_BYTES:
             told.append(f"qdisc {qdisc['handle']} holds {options.get('limit')} B, not {_LEAF_LIMIT_BYTES}")
         if qdisc["kind"] == "tbf":
-            told += _off("tbf rate (B/s)", options.get("rate"), port.rate_bps / 8, 1)
-            wanted_bytes = bucket_bytes(port.rate_bps)
-            told += _off("tbf burst (B)", options.get("burst"), wanted_bytes, _rounding_bytes(port.rate_bps))
+            told += _off("tbf rate (B/s)", options.get("rate"), _CUTTER_BPS / 8, 1)
+            if not FRAME_BYTES <= options.get("burst", 0) < 2 * FRAME_BYTES:
+                told.append(f"tbf burst is {options.get('burst')} B: it does not cut packets of a frame")
     return told
 
 
@@ -229,7 +218,7 @@ def _class_differences(port: Port, shown: str) -> list[str]:
     wanted = {"1:1", *(f"1:1{queue}" for queue in range(QUEUES))}
     if set(live) != wanted:
         return [f"HTB classes are {sorted(live)}, not {sorted(wanted)}"]
-    line_bps = port.tree_bps
+    line_bps = port.rate_bps
     told = [*_rate_off("1:1", "rate", live, line_bps), *_rate_off("1:1", "ceil", live, line_bps)]
     for queue in range(QUEUES):
         name = f"1:1{queue}"
