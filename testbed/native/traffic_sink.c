@@ -207,7 +207,7 @@ static void read_guest(struct dlcp_sink *sink, struct guest *guest)
 			return;
 		guest->got += (uint32_t)got;
 		if (!got || (guest->got == sizeof guest->header && !identify(sink, guest, at_ns))) {
-			sink->statistics.strangers++;
+			sink->statistics.strangers += got > 0; /* who hangs up first may be a flow that the end cut off */
 			dismiss(sink, guest);
 			return;
 		}
