@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 from dlcp.model.document import Loc
 from dlcp.model.explain import did_you_mean
-from dlcp.model.faults import Fault, GrayFailure, LinkDown, QueueFrozen, RateDrop
+from dlcp.model.faults import FaultKind, GrayFailure, LinkDown, QueueFrozen, RateDrop, exclude
 from dlcp.model.notes import Notes
 from dlcp.model.topology import Graph
 from dlcp.model.units import show_duration, show_rate
 
 
-def check_faults(notes: Notes, faults: Mapping[int, Fault], graph: Graph | None, limit_s: float | None) -> None:
+def check_faults(notes: Notes, faults: Mapping[int, FaultKind], graph: Graph | None, limit_s: float | None) -> None:
     """faults: by their position in the file. limit_s: the experiment's time limit. What could not be read is None."""
     for i, fault in faults.items():
         if limit_s is not None:
@@ -23,7 +23,7 @@ def check_faults(notes: Notes, faults: Mapping[int, Fault], graph: Graph | None,
     _check_overlaps(notes, faults)
 
 
-def _check_times(notes: Notes, i: int, fault: Fault, limit_s: float) -> None:
+def _check_times(notes: Notes, i: int, fault: FaultKind, limit_s: float) -> None:
     if fault.at_s >= limit_s:
         what = f"it would begin at {show_duration(fault.at_s)}; a run ends after {show_duration(limit_s)} at the latest"
         notes.wrong(("faults", i, "at"), what, "earlier, or a longer time_limit")
@@ -32,7 +32,7 @@ def _check_times(notes: Notes, i: int, fault: Fault, limit_s: float) -> None:
         notes.wrong(("faults", i, "for"), what, "shorter; or leave `for` out: it then lasts as long as the run")
 
 
-def _is_there(notes: Notes, i: int, fault: Fault, graph: Graph) -> bool:
+def _is_there(notes: Notes, i: int, fault: FaultKind, graph: Graph) -> bool:
     """Whether the link of a fault exists, and its port is a switch's."""
     keys: tuple[Loc, Loc]
     if isinstance(fault, GrayFailure):
@@ -57,7 +57,7 @@ def _is_there(notes: Notes, i: int, fault: Fault, graph: Graph) -> bool:
     return True
 
 
-def _check_effect(notes: Notes, i: int, fault: Fault, graph: Graph) -> None:
+def _check_effect(notes: Notes, i: int, fault: FaultKind, graph: Graph) -> None:
     if isinstance(fault, RateDrop):
         healthy_bps = graph.link_rate_bps(*fault.link)
         if fault.rate_bps >= healthy_bps:
@@ -70,16 +70,14 @@ def _check_effect(notes: Notes, i: int, fault: Fault, graph: Graph) -> None:
             notes.warn(("faults", i, "reroute_after"), what, "cut a link that has a detour, or leave it out")
 
 
-def _check_overlaps(notes: Notes, faults: Mapping[int, Fault]) -> None:
-    """Two faults of one link at a time would leave open what the link is, and how it mends."""
-    first: dict[frozenset[str], tuple[int, Fault]] = {}
-    for i, fault in sorted(faults.items(), key=lambda item: item[1].at_s):
-        link = frozenset(fault.ends)
-        j, before = first.get(link, (i, fault))
-        if i != j and fault.at_s < before.end_s:
-            line = notes.document.where(("faults", j)).rsplit(":", 2)[1]
-            until = "to the end of the run" if before.for_s is None else f"to {show_duration(before.end_s)}"
-            what = f"{' – '.join(fault.ends)} has a fault already, in line {line}, which lasts {until}"
-            notes.wrong(("faults", i, "at"), what, "one fault at a time on one link")
-        else:
-            first[link] = (i, fault)
+def _check_overlaps(notes: Notes, faults: Mapping[int, FaultKind]) -> None:
+    """Two faults of one thing at a time would leave open what it is, and how it mends."""
+    in_time = sorted(faults.items(), key=lambda item: item[1].at_s)
+    for later, (i, fault) in enumerate(in_time):
+        for j, before in in_time[:later]:
+            if exclude(fault, before) and fault.at_s < before.end_s:
+                line = notes.document.where(("faults", j)).rsplit(":", 2)[1]
+                lasts = f"to {show_duration(before.end_s)}" if math.isfinite(before.end_s) else "to the end of the run"
+                what = f"there is {before.what} already, in line {line}, which lasts {lasts}"
+                notes.wrong(("faults", i, "at"), what, "one fault at a time on one link")
+                break

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dlcp.model.base import Frozen
-from dlcp.model.units import Duration, Fraction, Rate
+from dlcp.model.units import Duration, Fraction, Rate, show_fraction, show_rate
 
 
 class _Fault(Frozen):
@@ -39,6 +39,11 @@ class LinkDown(_Fault):
         """The two nodes of the link that it happens to."""
         return self.link
 
+    @property
+    def what(self) -> str:
+        """In words."""
+        return f"cut of {' – '.join(self.link)}"
+
 
 class GrayFailure(_Fault):
     """A random share of the packets that cross a link in one direction is lost; nobody is told."""
@@ -53,6 +58,11 @@ class GrayFailure(_Fault):
         """Sender and receiver."""
         return self.source, self.sink
 
+    @property
+    def what(self) -> str:
+        """In words."""
+        return f"{show_fraction(self.loss)} loss from {self.source} → {self.sink}"
+
 
 class RateDrop(_Fault):
     """A link runs at a lower rate in both directions, as after a bad negotiation. link: its two nodes."""
@@ -65,6 +75,11 @@ class RateDrop(_Fault):
     def ends(self) -> tuple[str, str]:
         """The two nodes of the link that it happens to."""
         return self.link
+
+    @property
+    def what(self) -> str:
+        """In words."""
+        return f"drop to {show_rate(self.rate_bps)} of {' – '.join(self.link)}"
 
 
 class QueueFrozen(_Fault):
@@ -79,6 +94,23 @@ class QueueFrozen(_Fault):
         """The switch whose port it is, and the neighbour that it leads to."""
         return self.port
 
+    @property
+    def what(self) -> str:
+        """In words."""
+        return f"frozen queue {self.queue} of {' → '.join(self.port)}"
+
 
 FaultKind = LinkDown | GrayFailure | RateDrop | QueueFrozen
 Fault = Annotated[FaultKind, Field(discriminator="kind")]
+
+
+def exclude(one: FaultKind, other: FaultKind) -> bool:
+    """Whether two faults cannot be in force at once: they happen to one link, but for losses in its two directions and
+    freezes of different queues."""
+    if set(one.ends) != set(other.ends):
+        return False
+    if isinstance(one, GrayFailure) and isinstance(other, GrayFailure):
+        return one.ends == other.ends
+    if isinstance(one, QueueFrozen) and isinstance(other, QueueFrozen):
+        return (one.port, one.queue) == (other.port, other.queue)
+    return True

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from dlcp.model.faults import FaultKind, GrayFailure, LinkDown, QueueFrozen, RateDrop
+from dlcp.model.faults import FaultKind, GrayFailure, LinkDown, RateDrop
 from dlcp.model.topology import Graph
-from dlcp.model.units import show_fraction, show_rate
 from dlcp.substrates.fabric import Fabric
 from dlcp.substrates.watch import go_ahead
 
@@ -159,25 +158,19 @@ class FaultPlayer:
 
 def _actions(number: int, fault: FaultKind, graph: Graph, limit_s: float) -> list[Action]:
     """Begin and end of one fault, and its detours with their links left open."""
-    end_s = fault.end_s
+    end_s, what = fault.end_s, fault.what
     begin: tuple[str, tuple[Any, ...]]
     end: tuple[str, tuple[Any, ...]]
     if isinstance(fault, LinkDown):
-        what, begin, end = "cut of", ("set_link", (*fault.link, False)), ("set_link", (*fault.link, True))
+        begin, end = ("set_link", (*fault.link, False)), ("set_link", (*fault.link, True))
     elif isinstance(fault, GrayFailure):
-        what = f"{show_fraction(fault.loss)} loss from"
         begin, end = ("set_loss", (*fault.ends, fault.loss)), ("set_loss", (*fault.ends, 0.0))
     elif isinstance(fault, RateDrop):
-        what = f"drop to {show_rate(fault.rate_bps)} of"
         begin = "set_rate", (*fault.link, fault.rate_bps)
         end = "set_rate", (*fault.link, graph.link_rate_bps(*fault.link))
     else:
-        what = f"frozen queue {fault.queue} of"
         for_s = limit_s if fault.for_s is None else fault.for_s
         begin, end = ("freeze", (*fault.port, fault.queue, for_s)), ("thaw", (*fault.port, fault.queue))
-    what += (
-        f" {' → '.join(fault.ends)}" if isinstance(fault, GrayFailure | QueueFrozen) else f" {' – '.join(fault.ends)}"
-    )
     found = [Action(fault.at_s, number, "begin", what, *begin), Action(end_s, number, "end", f"end of {what}", *end)]
     if isinstance(fault, LinkDown) and fault.reroute_after_s is not None:
         for noticed_s, words in ((fault.at_s, "detour round"), (end_s, "way back over")):
