@@ -53,6 +53,22 @@ def test_a_result_says_what_was_done_to_the_fabric(tmp_path: Path) -> None:
     assert result["warnings"] == ["cut of l1 – s1, planned at 29 s, did not happen: the job was over before"]
 
 
+def test_a_result_says_how_often_pfc_paused(tmp_path: Path) -> None:
+    code, (result,) = run(
+        tmp_path,
+        topology={"kind": "star", "hosts": 3, "rate": "50 Mbit/s"},
+        scaling={"lab_rate": "5 Gbit/s", "byte_scale": 100},
+        port_buffer="200 kB",
+        pfc={"queues": [0], "xoff": "30 kB", "xon": "15 kB"},
+        schemes=[{"scheme": "tcp", "label": "TCP"}],
+        time_limit="30 s",
+    )
+    assert code in {0, 4}
+    assert result["statistics"]["pfc"]["pauses"] > 0
+    assert {"pfc_late_s", "pfc_dropped_packets"} <= result["fidelity"].keys()
+    assert {name: result["fidelity"][name]["value"] for name in EXACT} == dict.fromkeys(EXACT, 0)
+
+
 @pytest.mark.parametrize("scheme", ["tcp", "dlcp"])
 def test_a_job_that_a_cut_link_stops_for_good_fails_at_its_time_limit(tmp_path: Path, scheme: str) -> None:
     code, (result,) = run(

@@ -37,6 +37,7 @@ def check_parts(document: Document, parts: Parts) -> Found:
     graph = check_topology(notes, parts.topology) if parts.topology is not None else None
     if graph is not None:
         _check_scaling(notes, parts, graph)
+        _check_balancing(notes, graph)
     check_faults(notes, parts.faults, graph, parts.time_limit_s)
     if parts.pfc is not None:
         check_pfc(notes, parts.pfc, graph, parts.port_buffer_bytes)
@@ -50,6 +51,15 @@ def check_parts(document: Document, parts: Parts) -> Found:
     _check_expectations(notes, parts)
     _check_name_and_repeats(notes, parts)
     return notes.problems, notes.warnings
+
+
+def _check_balancing(notes: Notes, graph: Graph) -> None:
+    """Switches that are told how to balance must be there."""
+    named = notes.document.get(("load_balancing",))
+    for switch in named if isinstance(named, dict) else ():
+        if switch not in graph.switches:
+            hint = did_you_mean(switch, graph.switches)
+            notes.wrong(("load_balancing", switch), f"the topology has no switch {switch!r}", hint, key=True)
 
 
 def _check_scaling(notes: Notes, parts: Parts, graph: Graph) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from dlcp.substrates import audit, fidelity, provenance
 from dlcp.substrates.fabric import Fabric
 from dlcp.substrates.faults import FaultPlayer, mean_rate_bps, timeline
 from dlcp.substrates.ideal import Transfer, ideal_communication_s, ideal_iteration_s
-from dlcp.substrates.pfc import PauseLoop
+from dlcp.substrates.pfc import PauseLoop, pausing
 from dlcp.substrates.watch import HostLinks, Watch, vanished_packets
 from dlcp.transport.codepoint import tos_of_queue
 
@@ -125,9 +125,7 @@ class _Conductor:
             session.open()
             background = self._background(background_agents, addresses)
             hosts_before, _ = HostLinks.read_with(fabric, fabric.reset_counters)
-            pfc = self._intent.pfc
-            self._pauses = None if pfc is None else PauseLoop(fabric, self._graph, pfc)
-            with self._pauses or nullcontext():
+            with pausing(fabric, self._graph, self._intent) as self._pauses:
                 observed = self._train(fabric, session, background)
             unaccounted = fabric.conservation(DRAIN_S)
             hosts, (ports, strays) = HostLinks.read_with(fabric, lambda: (fabric.counters(), fabric.strays()))

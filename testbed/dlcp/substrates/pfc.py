@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import nullcontext
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from dlcp.model.qos import Pfc
+from dlcp.model.qos import Pfc, QosIntent
 from dlcp.model.topology import Graph
 from dlcp.substrates.fabric import Fabric
 from dlcp.substrates.watch import go_ahead
@@ -109,6 +110,11 @@ class PauseLoop:
         for pause in self._paused.keys() - wanted:
             self._fabric.resume(*pause)
             self._paused_s += time.monotonic() - self._paused.pop(pause)
+
+
+def pausing(fabric: Fabric, graph: Graph, intent: QosIntent) -> PauseLoop | nullcontext[None]:
+    """What an intent asks for: a loop, or nothing."""
+    return nullcontext() if intent.pfc is None else PauseLoop(fabric, graph, intent.pfc)
 
 
 def _upstream(graph: Graph, switch: str, neighbour: str) -> list[tuple[str, str]]:

@@ -16,6 +16,7 @@ from dlcp.model.qos import QosIntent
 from dlcp.model.topology import Graph
 from dlcp.model.workload import HostSettings
 from dlcp.substrates.fabric import Fabric
+from dlcp.substrates.pfc import pausing
 from dlcp.substrates.private import start_private
 
 
@@ -48,13 +49,9 @@ def main(arguments: list[str]) -> int:
     """Entry point inside the namespaces; one argument, the request as JSON."""
     request = json.loads(arguments[0])
     setLogLevel("output")
-    fabric = Fabric(
-        Graph.model_validate(request["graph"]),
-        QosIntent.model_validate(request["intent"]),
-        seed=request["seed"],
-        host_settings=HostSettings.model_validate(request["host_settings"]),
-    )
-    with fabric:
+    graph, intent = Graph.model_validate(request["graph"]), QosIntent.model_validate(request["intent"])
+    settings = HostSettings.model_validate(request["host_settings"])
+    with Fabric(graph, intent, seed=request["seed"], host_settings=settings) as fabric, pausing(fabric, graph, intent):
         if request["command"] is not None:
             return _one(fabric, request["command"])
         FabricPrompt(fabric.net)
