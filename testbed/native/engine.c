@@ -25,6 +25,12 @@
 /* While data stream in, reading them every so often costs less than being woken by each burst: waking a thread on another
  * core takes the sender 6 us (measured, virtual machine). A network card's interrupt moderation does the same. */
 #define NAP_NS UINT64_C(100000)
+/* On a slow link each packet comes alone, and a thread that is woken for every one spends more than on the packets: there
+ * it lets two gather. Measured at 100 Mbit/s, eight senders to one: 53 us of CPU a packet became 36, goodput stayed at
+ * 98 % of the limit; with four packets it fell to 94 %. Acknowledgements tell how long they were held, so round-trip times
+ * stay true. On links so slow that this takes longer than the longest nap, a packet is rare enough to be woken for. */
+enum { NAP_PACKETS = 2 };
+#define LONGEST_NAP_NS 2500000.0
 enum { LONGEST_LINGER = 10, BURSTS_AT_ONCE = 64, STREAM_PACKETS = 8 };
 
 struct dlcp_engine {
@@ -37,6 +43,8 @@ struct dlcp_engine {
 	bool closing;
 	int event; /* readable: a caller has something for the thread */
 	uint64_t linger_ns;
+	uint64_t nap_ns;
+	uint32_t stream_packets; /* read since it slept: so many are a stream */
 	struct dlcp_engine_statistics statistics;
 };
 
@@ -88,16 +96,22 @@ static void note_lateness(struct dlcp_engine *engine, uint64_t late_ns)
 		engine->statistics.timer_late_max_ns = late_ns;
 }
 
-/* Sleep until a packet, a time, a caller, or room in a socket that has none. ppoll and not epoll: a socket that an epoll
- * watches runs its callback whenever a packet that it sent is freed, 0.1 us each. */
-static void sleep_until_something(struct dlcp_engine *engine, uint64_t at_ns, bool blocked)
+/* Sleep until a packet, a time, a caller, or room in a socket that has none; while data stream in, let some gather
+ * instead of the packet, but miss no timer and no caller. ppoll and not epoll: a socket that an epoll watches runs its
+ * callback whenever a packet that it sent is freed, 0.1 us each. */
+static void sleep_until_something(struct dlcp_engine *engine, uint64_t at_ns, bool blocked, bool streams)
 {
 	struct pollfd watched[] = {
 		{ .fd = engine->event, .events = POLLIN },
-		{ .fd = engine->datagrams.sockets[0], .events = POLLIN },
+		{ .fd = streams ? -1 : engine->datagrams.sockets[0], .events = POLLIN },
 		{ .fd = blocked ? engine->datagrams.sender : -1, .events = POLLOUT },
 	};
-	uint64_t now = now_ns(), left_ns = at_ns > now ? at_ns - now : 0, callers;
+	uint64_t now = now_ns(), callers, left_ns;
+	bool naps = streams && at_ns > now + engine->nap_ns;
+
+	if (naps)
+		at_ns = now + engine->nap_ns;
+	left_ns = at_ns > now ? at_ns - now : 0;
 	struct timespec left = { .tv_sec = (time_t)(left_ns / SECOND), .tv_nsec = (long)(left_ns % SECOND) };
 	int count;
 
@@ -109,18 +123,23 @@ static void sleep_until_something(struct dlcp_engine *engine, uint64_t at_ns, bo
 	now = now_ns();
 	pthread_mutex_lock(&engine->lock);
 	engine->statistics.wakeups++;
-	if (count == 0)
+	if (count == 0 && !naps)
 		note_lateness(engine, now > at_ns ? now - at_ns : 0);
 	pthread_mutex_unlock(&engine->lock);
 }
 
-/* Data stream in: let some gather, but miss no timer. */
-static void nap(uint64_t at_ns)
+/* How long to let data gather, and how many packets at one waking make a stream, on a link of a rate. */
+static void choose_nap(struct dlcp_engine *engine, double link_bps)
 {
-	uint64_t now = now_ns(), until_ns = at_ns < now + NAP_NS ? at_ns : now + NAP_NS;
-	struct timespec until = { .tv_sec = (time_t)(until_ns / SECOND), .tv_nsec = (long)(until_ns % SECOND) };
+	double packet_ns = DLCP_DATAGRAM_BYTES * 8e9 / link_bps, gathered_ns = NAP_PACKETS * packet_ns;
+	double at_once = (double)NAP_NS / packet_ns;
 
-	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+	engine->nap_ns = NAP_NS;
+	engine->stream_packets = at_once >= STREAM_PACKETS ? STREAM_PACKETS : at_once >= 1 ? (uint32_t)at_once : 1;
+	if (gathered_ns > LONGEST_NAP_NS)
+		engine->stream_packets = UINT32_MAX;
+	else if (gathered_ns > (double)NAP_NS)
+		engine->nap_ns = (uint64_t)gathered_ns;
 }
 
 /* Closing: until when peers may still need an answer. Moves on while they ask. */
@@ -200,10 +219,7 @@ static void *run(void *argument)
 		pthread_mutex_unlock(&engine->lock);
 		if (more)
 			continue;
-		if (packets < STREAM_PACKETS)
-			sleep_until_something(engine, at, blocked);
-		else
-			nap(at);
+		sleep_until_something(engine, at, blocked, packets >= engine->stream_packets);
 		packets = 0;
 	}
 }
@@ -250,6 +266,7 @@ struct dlcp_engine *dlcp_engine_new(const struct dlcp_engine_config *config, cha
 	pthread_cond_init(&engine->completed, &attributes);
 	pthread_condattr_destroy(&attributes);
 	engine->protocol = dlcp_protocol_new(&config->protocol, error, error_bytes);
+	choose_nap(engine, config->protocol.link_bps); /* which the protocol has checked */
 	if (!engine->protocol || !open_files(engine, config, error, error_bytes)) {
 		free_engine(engine);
 		return NULL;
