@@ -141,6 +141,13 @@ def _group_cpu_s(rate_bps: float) -> float:
     return SEND_CPU_S / group_datagrams(rate_bps)
 
 
+def require_few(entry: int, flows_per_s: float, horizon_s: float) -> None:
+    """Problem when an entry's plan would not fit into the agents' memory."""
+    if flows_per_s * horizon_s > MOST_FLOWS:
+        what = f"{flows_per_s * horizon_s:,.0f} flows in {horizon_s:g} s; {MOST_FLOWS:,} is the most"
+        raise Problem(f"background[{entry}]", what, "a lower load, longer intervals, or a shorter time_limit")
+
+
 def incast_bursts(incast: Incast, seed: int, horizon_s: float, stream: int = 0) -> list[Burst]:
     """All bursts before horizon_s: exponential gaps, a random sink each, every source but the sink itself sends.
 
@@ -195,9 +202,7 @@ def _poisson(spec: TrafficSpec, entry: Poisson, stream: int, index: dict[str, in
     rates = np.array([spec.rates_bps[source] for source in entry.sources])
     typical = _typical_sizes(entry, spec.byte_scale)
     per_second = entry.load * rates.sum() / 8 / _frame_bytes(entry, typical).mean()
-    if per_second * spec.horizon_s > MOST_FLOWS:
-        what = f"{per_second * spec.horizon_s:,.0f} flows in {spec.horizon_s:g} s; {MOST_FLOWS:,} is the most"
-        raise Problem(f"background[{stream}]", what, "a lower load, a shorter time_limit, or a smaller byte_scale")
+    require_few(stream, per_second, spec.horizon_s)
     drawn_gaps = np.zeros(0)
     while drawn_gaps.sum() < spec.horizon_s:
         more = gaps.exponential(1 / per_second, 10 + int(per_second * spec.horizon_s))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dlcp.agents.traffic_plan import offered
+from dlcp.agents.traffic_plan import offered, require_few
 from dlcp.errors import MachineCannot
 from dlcp.model.experiment import Experiment
 from dlcp.model.regime import FRAME_BYTES
@@ -134,8 +134,9 @@ def factor_that_fits(loads: list[Load], rate_bps: float) -> float | None:
 def _background(experiment: Experiment, graph: Graph, costs: Costs) -> tuple[float, float, float]:
     """Packets a second of all background together, the cores that it takes, and those that it takes at any scale."""
     packets_per_s = cpu = fixed_cpu = 0.0
-    for entry in experiment.background:
+    for i, entry in enumerate(experiment.background):
         one = offered(entry, graph, experiment.scaling.byte_scale)
+        require_few(i, one.flows_per_s, experiment.time_limit_s)
         packet_s = _packet_s(graph, list(one.pairs), costs)
         packets_per_s += one.packets_per_s
         cpu += one.cpu + one.packets_per_s * packet_s
