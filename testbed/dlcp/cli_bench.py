@@ -241,7 +241,8 @@ def tagging(
 def switch(
     *,
     only: Annotated[list[Literal["cost", "rate", "delay", "size"]] | None, Parameter(negative="")] = None,
-    packets: int = 40_000,
+    packets: int = 5_000,
+    rounds: int = 8,
     seconds: float = 3.0,
     rate: str = "100 Mbit/s",
     hosts: Annotated[list[int] | None, Parameter(negative="")] = None,
@@ -260,7 +261,9 @@ def switch(
     only
         Run this part alone; may be given several times.
     packets
-        That each flow sends in a repeat (cost, rate).
+        That a flow sends in a round.
+    rounds
+        Of each path in a repeat, in turn; the quickest counts (cost). The rate is that of as many packets at once.
     seconds
         Of the light flow, with and without the flood (delay).
     rate
@@ -276,6 +279,7 @@ def switch(
     options = SwitchOptions(
         only=tuple(only or ()),
         packets=packets,
+        rounds=rounds,
         seconds=seconds,
         rate_bps=quantity("--rate", units.parse_rate_bps, rate),
         hosts=tuple(hosts or (count for _, _, count in FABRICS)),
