@@ -191,3 +191,15 @@ def test_a_person_cannot_write_what_only_scaling_down_does(tmp_path: Path) -> No
     with pytest.raises(Problems) as caught:
         ready(path, tmp_path / "workloads")
     assert "--scale-down" in str(caught.value)
+
+
+def test_a_delay_costs_as_much_as_a_switch(tmp_path: Path) -> None:
+    """A star's packets cross two links and one switch; with a delay on both links they cost as over three switches."""
+    links = [{"a": f"h{i}", "b": "s1", "rate": "100 Mbit/s"} for i in range(1, 5)]
+    graph = {"kind": "graph", "hosts": ["h1", "h2", "h3", "h4"], "switches": ["s1"]}
+    machine = Machine(2, Costs(10e-6, 2e-6, "", measured=True))
+    straight = load_of(small(tmp_path, topology=graph | {"links": links}), "one", machine)
+    delayed = load_of(
+        small(tmp_path, topology=graph | {"links": [link | {"delay": "1 ms"} for link in links]}), "one", machine
+    )
+    assert delayed.peak_cpu / straight.peak_cpu == pytest.approx((10 + 3 * 2) / (10 + 2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlcp.agents.traffic_plan import offered, require_few
@@ -151,10 +152,26 @@ def _data_packet_s(ready: Ready, graph: Graph, exchanges: list[tuple[str, str]],
 
 
 def _packet_s(graph: Graph, exchanges: list[tuple[str, str]], costs: Costs) -> float:
-    """CPU of one packet on its way, in the mean over all pairs of a source and a sink."""
+    """CPU of one packet on its way, in the mean over all pairs of a source and a sink.
+
+    A link with a delay counts as a switch more: without the delay itself it was measured to take 1.1 µs, a switch 2 µs.
+    """
     distances = {sink: graph.distances_to(sink) for sink in {sink for _, sink in exchanges}}
-    passed = [distances[sink][source] - 1 for source, sink in exchanges if source != sink]
-    return costs.ends_s + costs.hop_s * sum(passed) / len(passed)
+    pairs = [(source, sink) for source, sink in exchanges if source != sink]
+    passed = sum(distances[sink][source] - 1 for source, sink in pairs)
+    if any(link.delay_s for link in graph.links):
+        passed += sum(_delays(graph, distances[sink], source) for source, sink in pairs)
+    return costs.ends_s + costs.hop_s * passed / len(pairs)
+
+
+def _delays(graph: Graph, distances: Mapping[str, int], node: str) -> int:
+    """Links with a delay on a shortest path from a node to where the distances lead."""
+    count = 0
+    while distances[node]:
+        nearer = next(other for other in graph.neighbours[node] if distances.get(other) == distances[node] - 1)
+        count += graph.link(node, nearer).delay_s > 0
+        node = nearer
+    return count
 
 
 def _busy_share(job: Job, workload: Workload, experiment: Experiment, full_s: float) -> float:
