@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 
 from dlcp.model.result import DROP_CAUSES
 from dlcp.model.topology import Graph
-from dlcp.model.units import show_rate
+from dlcp.model.units import show_duration, show_rate
 from dlcp.report import style
 from dlcp.report.load import Results
 
@@ -119,7 +119,8 @@ def _shade(colour: str, precedence: int) -> tuple[float, float, float]:
 
 
 def topology(results: Results) -> Figure | None:
-    """Hosts below, switches above them by distance, rates on the links, roles in the boxes; None if not recorded."""
+    """Hosts below, switches above them by distance, roles in the boxes, what sets a link apart beside it; None if not
+    recorded."""
     recorded = results.example().topology
     if not recorded:
         return None
@@ -127,11 +128,16 @@ def topology(results: Results) -> Figure | None:
     roles = _roles(results)
     places = _places(graph)
     width = max(9.0, 0.8 * len(graph.hosts))
+    ((usual_bps, _),) = Counter(link.rate_bps for link in graph.links).most_common(1)
     with style.applied():
         fig, [[ax]] = style.figure(results.example().regime, width, 3.6, 1, 1)
         for link in graph.links:
             (xa, ya), (xb, yb) = places[link.a], places[link.b]
             ax.plot([xa, xb], [ya, yb], color="#8c959f", linewidth=1.3, zorder=1)
+            words = [show_rate(link.rate_bps)] if link.rate_bps != usual_bps else []
+            words += [show_duration(link.delay_s)] if link.delay_s else []
+            ax.text(0.65 * xa + 0.35 * xb, 0.65 * ya + 0.35 * yb, "\n".join(words), ha="center", va="center",
+                    fontsize=6, color=style.INK, zorder=2)  # fmt: skip
         for node, (x, y) in places.items():
             _draw_node(ax, node, x, y, roles.get(node, ""), switch=node in graph.switches)
         rates = sorted({link.rate_bps for link in graph.links})
