@@ -9,6 +9,7 @@ from dlcp.model.buckets import small_bucket
 from dlcp.model.check_background import check_background
 from dlcp.model.check_faults import check_faults
 from dlcp.model.check_pfc import check_pfc
+from dlcp.model.check_switches import check_switches
 from dlcp.model.check_topology import check_topology
 from dlcp.model.document import Document, Loc
 from dlcp.model.explain import did_you_mean
@@ -37,7 +38,7 @@ def check_parts(document: Document, parts: Parts) -> Found:
     graph = check_topology(notes, parts.topology) if parts.topology is not None else None
     if graph is not None:
         _check_scaling(notes, parts, graph)
-        _check_balancing(notes, graph)
+    check_switches(notes, graph, parts.load_balancing, parts.shared_buffer)
     check_faults(notes, parts.faults, graph, parts.time_limit_s)
     if parts.pfc is not None:
         check_pfc(notes, parts.pfc, graph, parts.port_buffer_bytes)
@@ -51,15 +52,6 @@ def check_parts(document: Document, parts: Parts) -> Found:
     _check_expectations(notes, parts)
     _check_name_and_repeats(notes, parts)
     return notes.problems, notes.warnings
-
-
-def _check_balancing(notes: Notes, graph: Graph) -> None:
-    """Switches that are told how to balance must be there."""
-    named = notes.document.get(("load_balancing",))
-    for switch in named if isinstance(named, dict) else ():
-        if switch not in graph.switches:
-            hint = did_you_mean(switch, graph.switches)
-            notes.wrong(("load_balancing", switch), f"the topology has no switch {switch!r}", hint, key=True)
 
 
 def _check_scaling(notes: Notes, parts: Parts, graph: Graph) -> None:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from dlcp.model.document import Document
-from dlcp.model.experiment import Expectation, Experiment, Scaling, SchemeChoice
+from dlcp.model.experiment import Expectation, Experiment, Scaling, SchemeChoice, SharedBuffer
 from dlcp.model.explain import validate
 from dlcp.model.faults import Fault, FaultKind
-from dlcp.model.qos import Pfc
+from dlcp.model.qos import LoadBalancing, Pfc
 from dlcp.model.topology import Topology, TopologyKind
 from dlcp.model.units import Duration, Size
 from dlcp.model.workload import Background, Constant, Incast, Job, Poisson, Workload
@@ -21,7 +21,8 @@ _TIME_LIMIT_S: float = Experiment.model_fields["time_limit_s"].default
 class Parts:
     """What could be read. None, or no entry, where the file has a problem of its own already.
 
-    Lists are kept by their position in the file. job_names: all jobs of the file, readable or not.
+    Lists are kept by their position in the file. job_names: all jobs of the file, readable or not. load_balancing: the
+    switches that it names.
     workloads: by name, those that are valid.
     """
 
@@ -33,6 +34,8 @@ class Parts:
     name: str | None = None
     job_names: tuple[str, ...] = ()
     jobs: dict[str, Job] = field(default_factory=dict)
+    shared_buffer: SharedBuffer | None = None
+    load_balancing: tuple[str, ...] = ()
     pfc: Pfc | None = None
     faults: dict[int, FaultKind] = field(default_factory=dict)
     background: dict[int, Incast | Poisson | Constant] = field(default_factory=dict)
@@ -63,6 +66,8 @@ def collect(document: Document) -> Parts:
         name=one(Annotated[str, Experiment.model_fields["name"]], "name"),
         job_names=tuple(str(name) for name in raw_jobs) if isinstance(raw_jobs, dict) else (),
         jobs=entries(Job, "jobs"),
+        shared_buffer=one(SharedBuffer, "shared_buffer"),
+        load_balancing=tuple(entries(LoadBalancing, "load_balancing")),
         pfc=one(Pfc, "pfc"),
         faults=entries(Fault, "faults"),
         background=entries(Background, "background"),

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from dlcp import schemes
 from dlcp.errors import Problem, Problems
 from dlcp.model.document import Document, Loc
-from dlcp.model.experiment import Experiment, SchemeChoice
+from dlcp.model.experiment import Experiment, SchemeChoice, experiment_intent
 from dlcp.model.explain import did_you_mean, explain
 from dlcp.model.load import in_order, load_experiment
 from dlcp.model.parts import Parts
@@ -18,6 +18,7 @@ from dlcp.model.units import WRITTEN
 from dlcp.model.workload import Workload
 from dlcp.paths import WORKLOADS
 from dlcp.schemes.base import Scheme, UnfitError
+from dlcp.switches.render import render
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ def check(path: Path, workloads: Path = WORKLOADS) -> Checked:
     """Every problem of an experiment file, of its workloads and of its schemes' knobs, in the file's order."""
     loaded = load_experiment(path, workloads)
     built, wrong = _build_schemes(loaded.document, loaded.parts)
+    if loaded.experiment is not None and not loaded.problems and not wrong:
+        wrong = _impossible(loaded.document, loaded.experiment, built)
     problems = in_order([*loaded.problems, *wrong])
     experiment = None if problems else loaded.experiment
     return Checked(path, experiment, loaded.parts.workloads, built, problems, loaded.warnings)
@@ -83,6 +86,17 @@ def _build_schemes(document: Document, parts: Parts) -> tuple[dict[str, Scheme],
         problems += _unusable(document, (*here, "knobs"), scheme, choice, parts)
         built[choice.label] = scheme
     return built, problems
+
+
+def _impossible(document: Document, experiment: Experiment, built: dict[str, Scheme]) -> list[Problem]:
+    """Schemes whose intent no switch can do together with what the experiment says of the switches."""
+    problems = []
+    for i, choice in enumerate(experiment.schemes):
+        try:
+            render(experiment_intent(experiment, built[choice.label].intent(experiment.port_buffer_bytes)))
+        except Problem as problem:
+            problems.append(Problem(document.where(("schemes", i)), problem.what, problem.hint))
+    return problems
 
 
 def _unusable(document: Document, loc: Loc, scheme: Scheme, choice: SchemeChoice, parts: Parts) -> list[Problem]:
