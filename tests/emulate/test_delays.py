@@ -84,6 +84,50 @@ def test_the_account_is_exact_across_delays(inside: Callable[..., Any], netem: b
     assert ports["s2-h3"]["enqueued"] == narrow["sent"] == sum(found["arrived"])
 
 
+def mishaps(*, stand_in: bool) -> dict[str, Any]:
+    """The link between the switches is cut for 0.1 s under overload, and what h1 sends loses a tenth."""
+    with delayed(stand_in=stand_in) as fabric:
+        first, second = udp(fabric, "h1"), udp(fabric, "h2")
+        sink = Sink(udp(fabric, "h3", port=5000))
+        to = (fabric.address("h3"), 5000)
+
+        def play() -> None:
+            fabric.set_loss("h1", "s1", 0.1)
+            time.sleep(0.2)
+            fabric.set_link("s1", "s2", False)
+            fabric.verify()
+            time.sleep(0.1)
+            fabric.set_link("s1", "s2", True)
+
+        *sent, _ = together(
+            lambda: pace(first, to, rate_mbit=40, seconds=0.5),
+            lambda: pace(second, to, rate_mbit=40, seconds=0.5),
+            play,
+        )
+        unaccounted = fabric.conservation(2.0)
+        sink.stop()
+        rows = fabric.counters()
+        return {
+            "sent": sum(sent),
+            "arrived": sum(sink.packets.values()),
+            "unaccounted": unaccounted,
+            "dropped": {
+                cause: sum(row[f"dropped_{cause}_packets"] for row in rows) for cause in ("tail", "loss", "down")
+            },
+            "into_s1": sum(row["received_packets"] for row in rows if row["switch"] == "s1"),
+            "under_way": sum(row["dropped_down_packets"] for row in rows if row["port"] == "s2-s1"),
+        }
+
+
+def test_mishaps_of_links_with_delays_are_accounted_for(inside: Callable[..., Any], netem: bool) -> None:
+    found = inside(mishaps, stand_in=not netem)
+    assert found["unaccounted"] == []
+    assert found["into_s1"] == found["sent"]
+    assert found["sent"] == found["arrived"] + sum(found["dropped"].values())
+    assert found["dropped"]["loss"] == pytest.approx(0.1 * found["sent"] / 2, rel=0.4)
+    assert found["under_way"] >= 15, "at least the queue of 30 kB"
+
+
 def not_felt(*, stand_in: bool) -> dict[str, Any]:
     """A socket with a small buffer sends across a delay into a narrow link."""
     with delayed(stand_in=stand_in) as fabric:

@@ -139,6 +139,8 @@ def weighted(strict_mbit: float) -> dict[str, Any]:
         end = time.time()
         fabric.conservation()
         fabric.verify()
+        assert fabric.effective() == fabric.intended()
+        assert fabric.effective()["weights"] == {str(number): weight for number, weight in WEIGHTS.items()}
         sink.stop()
         steady = [(who, size + HEADERS_BYTES) for at_s, who, size in sink.arrivals if start + 0.2 < at_s < end - 0.05]
         bytes_of = {name_of(sender): sum(size for who, size in steady if who == name_of(sender))

@@ -179,7 +179,7 @@ class Fabric:
 
     def effective(self) -> dict[str, Any]:
         """What switches and hosts really do, as read back from the kernel."""
-        return self._live.effective() | {"hosts": self._effective_hosts()}
+        return self._live.effective() | {"weights": self._effective_weights(), "hosts": self._effective_hosts()}
 
     def intended(self) -> dict[str, Any]:
         """What they should do: equal to effective() when everything is as it was asked for."""
@@ -188,7 +188,9 @@ class Fabric:
             "congestion_control": self._tcp_metrics().congestion_control,
             "rto_min_s": self._settings.rto_min_s,
         }
-        return intended(self._wiring.graph.switches, self._intent) | {"hosts": {"all": host}}
+        switches = intended(self._wiring.graph.switches, self._intent)
+        weights = self._weights()
+        return switches | {"weights": tc.shares(weights) if len(weights) > 1 else {}, "hosts": {"all": host}}
 
     @property
     def _tc(self) -> LivePorts:
@@ -288,8 +290,11 @@ class Fabric:
         )
         loaded = self._live.program
         filters = tuple(tc.Filter(hook, loaded.pins[name], loaded.ids[name]) for hook, name in programs.items())
-        weights = {number: queue.weight for number, queue in self._intent.queues.items() if queue.weight is not None}
-        return tc.Port(end.device, end.rate_bps, end.is_host, filters, weights)
+        return tc.Port(end.device, end.rate_bps, end.is_host, filters, self._weights())
+
+    def _weights(self) -> dict[int, int]:
+        queues = sorted(self._intent.queues.items())
+        return {number: queue.weight for number, queue in queues if queue.weight is not None}
 
     def _tell_mininet(self) -> None:
         for a, b in self._wiring.links:
@@ -298,6 +303,14 @@ class Fabric:
                 if end.is_host:
                     interface.ip, interface.prefixLen = self.address(end.node), NETWORK_BITS
         self.net.built = True
+
+    def _effective_weights(self) -> dict[str, Any]:
+        """Of the weighted queues, the smallest being 1; by device where the switches' ports differ."""
+        ports = self._ports_by_namespace(self._wiring.switch_ends)[_OWN]
+        shown = self._tc.session(self._own).ask([f"class show dev {port.device}" for port in ports])
+        found = {port.device: tc.live_shares(words) for port, words in zip(ports, shown, strict=True)}
+        first = next(iter(found.values()))
+        return first if all(one == first for one in found.values()) else found
 
     def _effective_hosts(self) -> dict[str, Any]:
         found: dict[str, dict[str, Any]] = {}

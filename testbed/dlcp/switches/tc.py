@@ -160,6 +160,19 @@ def show_lines(port: Port) -> list[str]:
     return [f"class show dev {port.device}", *(f"filter show dev {port.device} {hook.hook}" for hook in port.filters)]
 
 
+def shares(weights: Mapping[int, int]) -> dict[str, float]:
+    """Queue → its weight in units of the smallest, to what a quantum in bytes can say."""
+    smallest = min(weights.values(), default=1)
+    return {str(queue): round(FRAME_BYTES * weight / smallest) / FRAME_BYTES for queue, weight in weights.items()}
+
+
+def live_shares(shown: str) -> dict[str, float]:
+    """The same of a port as tc prints its classes; empty when every queue has a priority of its own."""
+    found = re.findall(r"class htb 1:1(\d) .*?prio (\d+) .*?quantum (\d+)", shown)
+    lowest = {queue: int(quantum) for queue, priority, quantum in found if int(priority) == QUEUES - 1}
+    return {queue: quantum / FRAME_BYTES for queue, quantum in sorted(lowest.items())} if len(lowest) > 1 else {}
+
+
 def by_device(qdiscs_json: str) -> dict[str, list[dict[str, Any]]]:
     """Device → its qdiscs, of what `tc -json qdisc show` prints."""
     found: dict[str, list[dict[str, Any]]] = {}
