@@ -56,12 +56,14 @@ struct dlcp_place {
 };
 
 /* Due: what a punctual source would have handed to the network when it was stopped; of TCP, which the network holds back,
- * all bytes of a flow are due and offered when it starts. late_ns: 99th percentile, upper edge of a class 1/8 wide. */
+ * all bytes of a flow are due and offered when it starts. late_ns: 99th percentile, upper edge of a class 1/8 wide.
+ * stopped_ns: CLOCK_MONOTONIC. */
 struct dlcp_source_statistics {
 	uint64_t due_bytes, offered_bytes, sent_bytes, refused_bytes;
 	uint64_t due_flows, started_flows, late_flows, failed_flows;
 	uint64_t datagrams, sends;
 	uint64_t late_ns, late_most_ns, cpu_ns;
+	int64_t stopped_ns;
 };
 
 /* What a sink expects of a flow. tos: what its answers carry, over TCP. */

@@ -350,7 +350,8 @@ static void *run_source(void *argument)
 		}
 		going = attend(source, lane->due_ns == NEVER ? -1 : wait_ns > 0 ? wait_ns : 0);
 	}
-	account(source, now_ns(CLOCK_MONOTONIC) - source->origin_ns);
+	source->statistics.stopped_ns = now_ns(CLOCK_MONOTONIC);
+	account(source, source->statistics.stopped_ns - source->origin_ns);
 	source->statistics.late_ns = late_quantile_ns(source);
 	source->statistics.cpu_ns = (uint64_t)now_ns(CLOCK_THREAD_CPUTIME_ID);
 	return NULL;

@@ -83,12 +83,12 @@ class BackgroundSession:
         percentile of how late sends were, of the worst host. source_cpu_s, sink_cpu_s: of their threads;
         cpu_us_per_packet, cpu_us_per_flow: both together.
         """
-        stopped_s = time.monotonic()
         sent = self._all({"command": "stop_sending"})
         time.sleep(DRAIN_S)
         paths = {host: self._directory / f"{host}-background.npz" for host in self._agents}
         commands = {host: {"command": "stop_counting", "path": str(path)} for host, path in paths.items()}
         counted = request_all(self._agents, commands, PREPARE_TIMEOUT_S)
+        stopped_s = {host: one["stopped_ns"] / 1e9 for host, one in sent.items() if one}
         flows = self._flows(paths, stopped_s)
         for path in paths.values():
             path.unlink()
@@ -97,8 +97,8 @@ class BackgroundSession:
     def _all(self, command: dict[str, Any]) -> dict[str, dict[str, Any]]:
         return request_all(self._agents, dict.fromkeys(self._agents, command), PREPARE_TIMEOUT_S)
 
-    def _flows(self, paths: dict[str, Path], stopped_s: float) -> Columns:
-        """The plan's flows that were due, with what sources and sinks say of them."""
+    def _flows(self, paths: dict[str, Path], stopped_s: dict[str, float]) -> Columns:
+        """The plan's flows that were due when their source stopped, with what sources and sinks say of them."""
         plan = plan_traffic(self._spec)
         flows, hosts = plan.flows, np.array(plan.hosts)
         order = np.lexsort((flows["number"], flows["sink"]))
@@ -114,7 +114,8 @@ class BackgroundSession:
         streams = np.array([isinstance(entry, Constant) for entry in self._spec.entries])[flows["entry"]]
         size = np.where(streams, left, flows["bytes"])
         planned_s = self._origin_s + flows["start_s"]
-        due = (planned_s <= stopped_s) & (size > 0)
+        ends_s = np.array([stopped_s.get(host, -np.inf) for host in plan.hosts])[flows["source"]]
+        due = ((planned_s <= ends_s) | (started > 0)) & (size > 0)
         kinds = np.array([entry.kind for entry in self._spec.entries])
         whole = due & (arrived >= size)
         columns: dict[str, Array] = {
