@@ -181,6 +181,26 @@ def test_a_cut_takes_what_waits_and_what_is_under_way(inside: Callable[..., Any]
     assert found["sent"] == found["arrived"] + found["tail"] + sum(found["down"].values())
 
 
+def lossy(*, stand_in: bool) -> dict[str, Any]:
+    with delayed(stand_in=stand_in) as fabric:
+        sender = udp(fabric, "h1")
+        fabric.reset_counters()
+        fabric.set_loss("h1", "s1", 0.3)
+        sent = pace(sender, (fabric.address("h3"), 5000), rate_mbit=20, seconds=0.5)
+        unaccounted = fabric.conservation(2.0)
+        fabric.set_loss("h1", "s1", 0.0)
+        fabric.verify()
+        lost = {row["port"]: row["dropped_loss_packets"] for row in fabric.counters() if row["dropped_loss_packets"]}
+        return {"sent": sent, "lost": lost, "unaccounted": unaccounted}
+
+
+def test_a_host_may_lose_across_a_delay(inside: Callable[..., Any], netem: bool) -> None:
+    found = inside(lossy, stand_in=not netem)
+    assert found["unaccounted"] == []
+    assert list(found["lost"]) == ["s1-h1"]
+    assert found["lost"]["s1-h1"] == pytest.approx(0.3 * found["sent"], rel=0.25), "five standard deviations"
+
+
 def refused() -> str:
     try:
         with delayed(stand_in=False):

@@ -218,6 +218,18 @@ def test_link_delays_are_supported_or_said_to_be_unsupported(tmp_path: Path) -> 
         assert "modprobe sch_netem" in done.stderr
 
 
+def test_pfc_is_experimental_and_for_slow_links(tmp_path: Path) -> None:
+    pfc = {"queues": [0], "xoff": "20 kB", "xon": "10 kB"}
+    slow = dlcp("plan", write(tmp_path, pfc=pfc), cwd=tmp_path)
+    assert slow.returncode == 0
+    assert "warning: mine.yaml" in slow.stderr
+    assert "PFC is experimental" in slow.stderr
+    fast = {"topology": {"kind": "star", "hosts": 4, "rate": "101 Mbit/s"}, "scaling": {"lab_rate": "101 Mbit/s"}}
+    refused = dlcp("plan", write(tmp_path, pfc=pfc, **fast), cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (3, "")
+    assert "unsupported: PFC is emulated by a loop of about a millisecond" in refused.stderr
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes nobody for a moment; run as root")
 def test_delays_may_be_planned_without_root(tmp_path: Path) -> None:
     name = write(tmp_path, topology={"kind": "star", "hosts": 4, "rate": "100 Mbit/s", "delay": "1 ms"})

@@ -126,7 +126,10 @@ class Fabric:
 
         What a switch sends is lost at its port, before it takes a place in a queue; what a host sends, where it comes
         in, so that the host's sockets do not feel it."""
-        self._live.set_loss(self._wiring.end(sender, receiver).device, share)
+        end = self._wiring.end(sender, receiver)
+        if end.is_host:  # behind the link's delay, if it has one
+            end = next((wire for wire in self._wiring.wires if (wire.node, wire.neighbour) == (receiver, sender)), end)
+        self._live.set_loss(end.device, share)
 
     def set_link(self, a: str, b: str, up: bool) -> None:
         """Cut a link or mend it, for both directions.
