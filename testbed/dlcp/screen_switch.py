@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -30,16 +30,27 @@ def print_verified(found: Sequence[Verified]) -> None:
 
 
 def _folded(rows: Sequence[Row]) -> list[Row]:
-    """Rows that say the same of several places, as one."""
+    """Rows of one check together; those that say the same of several places, as one."""
     groups: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        same = row.verdict in ("ok", "unsupported") and not row.data.get("bins")
-        measured = "" if row.check == "rate" and row.verdict == "ok" else row.measured
-        what = "" if row.check == "strict priority" and row.verdict == "ok" else row.what
-        tolerance = row.tolerance if row.check != "rate" else ""
-        key = (row.check, what, row.intended, measured, tolerance, row.verdict, row.why, "" if same else str(id(row)))
-        groups.setdefault(key, []).append(row)
+    for row in sorted(rows, key=_first(rows)):
+        groups.setdefault(_same(row), []).append(row)
     return [_merged(group) for group in groups.values()]
+
+
+def _first(rows: Sequence[Row]) -> Callable[[Row], int]:
+    checks = list(dict.fromkeys(row.check for row in rows))
+    return lambda row: checks.index(row.check)
+
+
+def _same(row: Row) -> tuple[str, ...]:
+    """Rows of which this is equal are shown as one."""
+    if row.verdict not in ("ok", "unsupported") or row.data.get("bins"):
+        return (str(id(row)),)
+    if row.verdict == "ok" and row.check == "strict priority":
+        return (row.check, row.intended)
+    if row.verdict == "ok" and row.check == "rate":
+        return (row.check, row.what, row.intended)
+    return (row.check, row.what, row.intended, row.measured, row.tolerance, row.verdict, row.why)
 
 
 def _merged(group: list[Row]) -> Row:
@@ -47,24 +58,24 @@ def _merged(group: list[Row]) -> Row:
     if len(group) == 1:
         return first
     places = list(dict.fromkeys(row.where for row in group))
-    where = first.where if len(places) == 1 else f"{first.where} … {places[-1]} ({len(places)})"
+    where = first.where if len(places) == 1 else f"{first.where} … ({len(places)})"
     measured, what, tolerance = first.measured, first.what, first.tolerance
-    if first.check == "rate":
-        if len({row.measured for row in group}) > 1 and not first.data["at_least"]:
-            off = [row.data["measured_bps"] / row.data["rate_bps"] - 1 for row in group]
-            measured = f"{min(off):+.2%} … {max(off):+.2%}"
-        tolerance = max(row.tolerance for row in group)
+    if first.check == "rate" and not first.data["at_least"]:
+        off = [row.data["measured_bps"] / row.data["rate_bps"] - 1 for row in group]
+        measured, tolerance = f"{min(off):+.2%} … {max(off):+.2%}", max(row.tolerance for row in group)
     if first.check == "strict priority":
-        what = f"{len(group) // max(1, len(places))} pairs of queues"
-        measured = f"0 of {sum(row.data['packets'] * len(row.data['inversions']) for row in group)} out of order"
+        what = f"{len(group)} pairs of queues"
+        crossed = sum(sum(row.data["inversions"]) for row in group)
+        measured = (
+            f"{crossed} of {sum(row.data['packets'] * len(row.data['inversions']) for row in group)} out of order"
+        )
     return Row(first.check, where, what, first.intended, measured, tolerance, first.verdict, first.why)
 
 
 def _print_rows(out: Console, rows: Sequence[Row]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in ("check", "where", "what", "intended", "measured", "within"):
-        table.add_column(name, overflow="fold")
-    table.add_column("verdict", no_wrap=True)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    for name in ("check", "where", "what", "intended", "measured", "within", "verdict"):
+        table.add_column(name, overflow="fold", no_wrap=name in ("check", "where", "within", "verdict"))
     before = ""
     for row in rows:
         check = row.check if row.check != before else ""

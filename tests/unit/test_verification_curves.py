@@ -110,6 +110,7 @@ def test_samples__marks_are_told_of_packets_that_arrived() -> None:
     backlogs, struck = curves.samples(mark, [arrived(load, {1}, frozenset({2}))], 10_000)
     assert backlogs.tolist() == [0, 100, 200]
     assert struck.tolist() == [False, True, False]
+    assert curves.dropped_instead(mark, [arrived(load, {1, 3})], 250) == 1, "for the last one there was no room"
 
 
 def test_lost_marks_deviate() -> None:
@@ -119,6 +120,9 @@ def test_lost_marks_deviate() -> None:
     few = struck & (np.random.default_rng(3).random(len(struck)) < 0.9)
     row = curves.judge(mark, "s1-h1", backlogs, few, tolerance=TOLERANCE, alpha=ALPHA)
     assert (row.verdict, row.check) == ("deviates", curves.MARK)
+    low = backlogs < 5_900  # all others were dropped, so that nothing shows on the curve itself
+    row = curves.judge(mark, "s1-h1", backlogs[low], struck[low], tolerance=TOLERANCE, alpha=ALPHA, dropped=900)
+    assert (row.verdict, "900 ECN-capable probes were dropped" in row.why) == ("deviates", True)
 
 
 def averaged(weight: int, believed: int, blocks: int = 60) -> str:

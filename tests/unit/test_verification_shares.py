@@ -65,7 +65,9 @@ WRED = overload.Pairing(3, "precedence 0", "precedence 2", 0x60, 0x70)
 
 
 def outcome(protected_lost: float, droppable_lost: float) -> overload.Outcome:
-    return overload.Outcome(2000, round(2000 * (1 - protected_lost)), 2000, round(2000 * (1 - droppable_lost)), 0.3028)
+    return overload.Outcome(
+        2000, round(2000 * (1 - protected_lost)), 2000, round(2000 * (1 - droppable_lost)), 0.3028, 0.75
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,13 +76,22 @@ def outcome(protected_lost: float, droppable_lost: float) -> overload.Outcome:
     ids=["selective", "both alike", "some protected", "fewer than the overload"],
 )
 def test_selective_drop(protected_lost: float, droppable_lost: float, verdict: str) -> None:
-    row = overload.judge("s1-h1", WRED, 100e6, 16_000, outcome(protected_lost, droppable_lost))
+    row = overload.judge("s1-h1", WRED, 100e6, outcome(protected_lost, droppable_lost))
     assert row.verdict == verdict
 
 
 def test_selective_drop__without_overload_nothing_is_concluded() -> None:
-    calm = overload.Outcome(2000, 2000, 2000, 2000, 0.6)
-    assert overload.judge("s1-h1", WRED, 100e6, 16_000, calm).verdict == "inconclusive"
+    calm = overload.Outcome(2000, 2000, 2000, 2000, 0.6, 0.0)
+    assert overload.judge("s1-h1", WRED, 100e6, calm).verdict == "inconclusive"
+
+
+def test_ideal_loss__is_what_does_not_fit_at_every_moment() -> None:
+    frame_s = 1514 * 8 / 80e6
+    steady = np.arange(2_000) * frame_s
+    assert overload.ideal_loss(steady, steady, 100e6, 10_000) == pytest.approx(0.75, abs=0.01), "1.6 offered, 1 fits"
+    assert overload.ideal_loss(steady, steady + 1.0, 100e6, 10_000) == 0, "one after the other there is no overload"
+    halfway = np.concatenate([steady[:1_000], steady[1_000:] + 1.0])
+    assert overload.ideal_loss(steady, halfway, 100e6, 10_000) == pytest.approx(0.375, abs=0.01)
 
 
 def test_pairings__of_wred_and_of_ect() -> None:
@@ -110,6 +121,22 @@ def test_rate__of_arrivals() -> None:
     measured_bps, took_s = rates.received_bps(arrivals)
     assert measured_bps == pytest.approx(100e6, rel=1e-3)
     assert took_s == pytest.approx(0.9 * 2_000 * 1514 * 8 / 100e6, rel=1e-2)
+
+
+def arrivals_at(rate_bps: float, stalls: int = 0) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    """2000 frames at a rate, held up for 2 ms so many times."""
+    gaps = np.full(2_000, 1514 * 8e9 / rate_bps)
+    gaps[:: max(1, 2_000 // stalls) if stalls else 2_001] += 2e6 if stalls else 0
+    arrivals = np.zeros(2_000, np.dtype([("arrived_ns", "<u8")]))
+    arrivals["arrived_ns"] = np.cumsum(gaps)
+    return arrivals
+
+
+def test_rate__a_busy_machine_is_told_from_a_slow_link() -> None:
+    assert rates.quick_bps(arrivals_at(50e6)) == pytest.approx(50e6, rel=0.01)
+    held_up = arrivals_at(100e6, stalls=20)
+    assert rates.received_bps(held_up)[0] < 90e6
+    assert rates.quick_bps(held_up) == pytest.approx(100e6, rel=0.01)
 
 
 def directions(graph: Graph) -> set[tuple[str, str]]:
@@ -158,6 +185,9 @@ def test_station__the_tester_is_at_the_same_switch_and_the_blocker_fills_the_por
     uneven = Graph(hosts=tuple(rates_bps), switches=("s1",), links=links)
     assert isinstance(station(uneven, "s1", "h1"), str), "no host is fast enough to keep it busy"
     assert isinstance(station(uneven, "s1", "h2"), Station)
+    slower = station(LEAF_SPINE, "l1", "h1", {("l1", "h1"): 5e7})
+    assert isinstance(slower, Station)
+    assert (slower.rate_bps, slower.blocker_bps) == (5e7, 1e8), "blocked at the rate that it has"
 
 
 def test_cushion__whole_frames_below_what_the_top_queue_itself_drops() -> None:

@@ -171,6 +171,7 @@ class Agent:
 
     def open_probes(self, address: str, port: int) -> dict[str, Any]:
         """Be a source and a sink of probes; both ends use the same UDP port."""
+        probes.hurry()
         self._probe_source, self._probe_sink = probes.Source(address, port), probes.Sink(address, port)
         return {}
 

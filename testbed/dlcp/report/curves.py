@@ -38,8 +38,11 @@ def draw_curves(title: str, verified: Sequence[Mapping[str, Any]], path: Path) -
             line[0].set_ylabel("share struck")
         for at in axes[-1]:
             at.set_xlabel("backlog, or its average, found (kB)")
-        handles, labels = axes[0][0].get_legend_handles_labels()
-        fig.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+        known: dict[str, Any] = {}
+        for at in fig.axes:
+            handles, labels = at.get_legend_handles_labels()
+            known |= dict(zip(labels, handles, strict=True))
+        fig.legend(list(known.values()), list(known), loc="outside lower center", ncols=3, frameon=False)
         fig.suptitle(f"{title}: drop and mark curves, bands of all curves together wrong in 1 % of verifications",
                      fontsize=9, color=INK)  # fmt: skip
         fig.savefig(path, dpi=150)

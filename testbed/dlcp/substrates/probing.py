@@ -78,7 +78,9 @@ class AgentProber:
             "rx_overflow": sum(found["rx_overflow"] for found in collected.values()),
             "sched_late_s": max(found["sched_late_s"] for found in sent.values()),
         }
-        return Shot(arrivals, fidelity.reasons(fidelity.judge(values))), readings
+        judged = fidelity.judge(values)
+        lost = fidelity.reasons({name: judged[name] for name in ("softnet_dropped", "rx_overflow")})
+        return Shot(arrivals, fidelity.reasons(judged), lost), readings
 
     def _send(self, host: str, sends: list[Send], start_s: float) -> int:
         trains: list[dict[str, Any]] = [

@@ -129,7 +129,7 @@ def _probe(prober: Prober, graph: Graph, intent: QosIntent, crossing: Crossing, 
     after = prober.counters.read(ports)
     found = [packets(after, port) - packets(before, port) for port in ports]
     lost = send.count - len(shot.at(crossing.sink))
-    return starved(judge(crossing, balancing, found, per_unit, alpha, lost), shot.starved)
+    return starved(judge(crossing, balancing, found, per_unit, alpha, lost), shot.lost)
 
 
 def packets(reading: Reading, port: tuple[str, str], column: str = "enqueued_packets") -> int:

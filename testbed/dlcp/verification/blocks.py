@@ -147,11 +147,12 @@ def read(loads: Sequence[Load], arrivals: Arrivals, rate_bps: float) -> list[Blo
 
 @dataclass(frozen=True)
 class Blocks:
-    """What some tries gave. tried: how many blocks; starved: as Shot."""
+    """What some tries gave. tried: how many blocks; lost: as of Shot. That the machine was busy does not matter here: a
+    block that was disturbed shows it by itself."""
 
     blocks: list[Block]
     tried: int
-    starved: str
+    lost: str
 
     @property
     def held(self) -> list[Block]:
@@ -185,7 +186,7 @@ def shoot(
         trains, after_s = sends(station, batch, cushion)
         shot = prober.shoot(trains, after_s)
         tried += len(batch)
-        words = shot.starved or words
+        words = shot.lost or words
         blocks += read(batch, shot.at(station.sink), station.rate_bps)
         if sum(all_count or block.held for block in blocks) >= wanted:
             break

@@ -29,7 +29,7 @@ ROUNDS = 8
 AGREE = 0.75
 """Share of the passes that must say the same of a pair of codepoints."""
 ROW = "DSCP → queue"
-COUNTED = "DSCP → queue, precedence"
+COUNTED = "DSCP by counters"
 
 
 Pass = tuple[Sequence[int], Sequence[int], int]
@@ -169,8 +169,8 @@ def probe(prober: Prober, station: Station, intent: QosIntent, seed: int) -> Row
     if not told:
         why = found.doubt or "no probe arrived"
         return starved(Row(ROW, station.port, "all 64 codepoints", "", "nothing", "exact", "deviates", why),
-                       found.starved)  # fmt: skip
-    return starved(judge(intent, station.port, measured(told), len(told)), found.starved)
+                       found.lost)  # fmt: skip
+    return starved(judge(intent, station.port, measured(told), len(told)), found.lost)
 
 
 def _pass(block: Block) -> Pass:
@@ -192,7 +192,7 @@ def judge_counters(switch: str, found: dict[int, dict[tuple[int, int], int]], to
     measured = "as intended" if not told else told[0] + (f" (and {len(told) - 1} more)" if len(told) > 1 else "")
     why = "; ".join(told[:8]) or (f"no packet of DSCP {_listed(unclear)} came through" if unclear else "")
     return Row(
-        COUNTED, switch, f"{len(found)} codepoints, by counters",
+        COUNTED, switch, f"all {len(found)} codepoints",
         f"{QUEUES} queues × {PRECEDENCES} precedences", measured, "exact",
         "deviates" if told else "inconclusive" if unclear else "ok", why,
         {"packets": {str(dscp): {f"{q},{p}": n for (q, p), n in cells.items()} for dscp, cells in found.items()}},

@@ -56,7 +56,7 @@ def probe_codepoints(prober: Prober, graph: Graph) -> list[Row]:
                 [Send(source, sink, dscp, 0.0, ((dscp << 2, SMALLEST_BYTES),), FLOWS, flows=FLOWS)], AFTER_S
             )
             after = prober.counters.read(ports)
-            words = shot.starved or words
+            words = shot.lost or words
             for switch, hop in ports:
                 cells = found[switch].setdefault(dscp, {})
                 _add(cells, before, after, (switch, hop))

@@ -186,6 +186,15 @@ def _struck(curve: Curve, block: Block, room_bytes: int) -> tuple[npt.NDArray[np
     return probes, (seen[probes] & CE) == CE
 
 
+def dropped_instead(curve: Curve, blocks: Sequence[Block], room_bytes: int) -> int:
+    """Probes of a marking curve that were dropped, though there was room."""
+    missing = 0
+    for block in blocks:
+        tos = np.tile([tos for tos, _ in block.load.pattern], block.load.repeat)
+        missing += int((~block.arrived & (tos == curve.tos) & (_found(block) + block.load.sizes <= room_bytes)).sum())
+    return missing
+
+
 def intended_curve(profile: DropProfile) -> Callable[[Floats], Floats]:
     """Backlogs in bytes → shares, by aqm.h."""
     native = ffi.new("struct dlcp_aqm_profile *")
@@ -234,9 +243,17 @@ def _bin(
 
 
 def judge(
-    curve: Curve, where: str, backlogs: Floats, struck: Bools, *, tolerance: float, alpha: float, doubt: str = ""
+    curve: Curve,
+    where: str,
+    backlogs: Floats,
+    struck: Bools,
+    *,
+    tolerance: float,
+    alpha: float,
+    doubt: str = "",
+    dropped: int = 0,
 ) -> Row:
-    """The row of one curve; data: its bins."""
+    """The row of one curve; data: its bins. dropped: probes that should have been marked at most."""
     verdict: Verdict
     bins = bins_of(backlogs, struck, curve.profile, tolerance, alpha)
     off = [one for one in bins if one.off]
@@ -246,6 +263,8 @@ def judge(
     short = reached < profile.maximum_bytes
     if doubt or len(backlogs) < LEAST_SAMPLES:
         verdict, why = "inconclusive", doubt or f"{len(backlogs)} samples"
+    elif curve.marks and dropped:
+        verdict, why = "deviates", f"{dropped} ECN-capable probes were dropped, beside {len(backlogs)} that arrived"
     elif off:
         worst = max(off, key=lambda one: abs(one.hits / one.trials - one.intended))
         verdict = "deviates"
@@ -260,7 +279,7 @@ def judge(
     intended = intended_words(profile)
     measured = _observed(backlogs, struck, word) + (f"; seen up to {_kb(reached)} kB" if short else "")
     return Row(
-        curve.check, where, curve.what, intended, measured, f"± {tolerance:.0f} B, bands", verdict, why,
+        curve.check, where, curve.what, intended, measured, f"± {tolerance:.0f} B", verdict, why,
         {"samples": len(backlogs), "alpha": alpha, "bins": [_data(one) for one in bins],
          "queue": curve.queue, "precedence": curve.precedence, "profile": profile.model_dump(), "marks": curve.marks},
     )  # fmt: skip
@@ -280,8 +299,8 @@ def _observed(backlogs: Floats, struck: Bools, word: str) -> str:
         return f"none of {len(struck)} {word}"
     first = backlogs[struck].min()
     spared = backlogs[~struck]
-    last = f", last spared at {_kb(float(spared.max()))} kB" if len(spared) else ", none spared"
-    return f"first {word} at {_kb(float(first))} kB{last}"
+    last = f", all past {_kb(float(spared.max()))} kB" if len(spared) else ", none spared"
+    return f"{word} from {_kb(float(first))}{last}"
 
 
 def _data(one: Bin) -> dict[str, Any]:

@@ -128,7 +128,7 @@ def probe(prober: Prober, station: Station, intent: QosIntent) -> list[Row]:
         assert load is not None
         found = shoot(prober, station, lambda load=load: [load] * BLOCKS, cushion_bytes(intent), wanted=BLOCKS // 2)  # type: ignore[misc]
         order = (usable[0], *(queue for queue in group if queue != usable[0]))
-        rows.append(starved(judge(intent, station.port, order, found.held, found.doubt), found.starved))
+        rows.append(starved(judge(intent, station.port, order, found.held, found.doubt), found.lost))
     return rows
 
 

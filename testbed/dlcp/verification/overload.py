@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from dlcp.model.qos import PRECEDENCES, QUEUES, QosIntent
 from dlcp.transport.codepoint import ECT0, NOT_ECT, tos_of_queue
-from dlcp.verification.prober import FRAME_BYTES, Prober, Send
+from dlcp.verification.prober import FRAME_BYTES, Arrivals, Prober, Send
 from dlcp.verification.rows import Row, Verdict, starved
 from dlcp.verification.stations import Station
 
 CHECK = "selective drop"
+Floats = npt.NDArray[np.float64]
 SHARE = 0.8
 """Of the port's rate, that each of the two senders offers."""
 SECONDS = 0.3
@@ -31,6 +33,11 @@ class Pairing:
     droppable: str
     protected_tos: int
     droppable_tos: int
+
+    @property
+    def what(self) -> str:
+        """Of its row."""
+        return f"queue {self.queue}: {self.droppable}, not {self.protected.split()[-1]}"
 
 
 def pairings(intent: QosIntent) -> list[Pairing]:
@@ -56,21 +63,21 @@ def pairings(intent: QosIntent) -> list[Pairing]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Packets sent and arrived of each kind, and for how long both were sent."""
+    """Packets sent and arrived of each kind, for how long they were sent, and what share of the droppable ones an ideal
+    queue would have lost of just these."""
 
     protected_sent: int
     protected_arrived: int
     droppable_sent: int
     droppable_arrived: int
     seconds: float
+    intended_loss: float
 
 
-def judge(where: str, pairing: Pairing, rate_bps: float, slack_bytes: float, found: Outcome) -> Row:
-    """slack_bytes: what the queue may hold at the end. The droppable packets must make up for all that does not fit."""
+def judge(where: str, pairing: Pairing, rate_bps: float, found: Outcome) -> Row:
+    """The droppable packets must make up for all that does not fit, the protected ones for nothing."""
     verdict: Verdict
-    sent = found.protected_sent + found.droppable_sent
-    over = (sent * FRAME_BYTES - rate_bps / 8 * found.seconds - slack_bytes) / FRAME_BYTES
-    wanted = max(0.0, min(1.0, over / found.droppable_sent))
+    sent, wanted = found.protected_sent + found.droppable_sent, found.intended_loss
     lost = 1 - found.droppable_arrived / found.droppable_sent
     kept = 1 - found.protected_arrived / found.protected_sent
     offered = sent * FRAME_BYTES * 8 / found.seconds / rate_bps
@@ -82,10 +89,10 @@ def judge(where: str, pairing: Pairing, rate_bps: float, slack_bytes: float, fou
     elif abs(lost - wanted) > TOLERANCE:
         verdict, why = "deviates", f"{lost:.1%} of {pairing.droppable} is lost; the overload asks for {wanted:.1%}"
     return Row(
-        CHECK, where, f"queue {pairing.queue}: {pairing.droppable} before {pairing.protected}",
+        CHECK, where, pairing.what,
         f"lost {wanted:.1%} / 0 %", f"lost {lost:.1%} / {kept:.2%}",
-        f"± {100 * TOLERANCE:.0f} / {100 * PROTECTED_LOSS:g} points", verdict, why,
-        vars(found) | {"offered_load": offered, "intended_loss": wanted},
+        f"± {100 * TOLERANCE:.0f} / {100 * PROTECTED_LOSS:g} %", verdict, why,
+        vars(found) | {"offered_load": offered},
     )  # fmt: skip
 
 
@@ -109,11 +116,34 @@ def _probe(prober: Prober, station: Station, intent: QosIntent, pairing: Pairing
     arrivals = shot.at(station.sink)
     kept, dropped = (arrivals[arrivals["train"] == name] for name in range(2))
     if not len(kept) or not len(dropped):
-        what = f"queue {pairing.queue}: {pairing.droppable} before {pairing.protected}"
+        what = pairing.what
         row = Row(CHECK, station.port, what, "", "nothing arrived of one kind", "", "deviates", "")
         return starved(row, shot.starved)
-    sent_ns = np.concatenate([kept["sent_ns"], dropped["sent_ns"]]).astype(np.int64)
-    outcome = Outcome(trains[0].count, len(kept), trains[1].count, len(dropped), float(np.ptp(sent_ns)) / 1e9)
+    kept_s, dropped_s = (sent_s(one, train.count) for one, train in zip((kept, dropped), trains, strict=True))
     profiles = [profile for profile in intent.queue(pairing.queue).profiles if profile]
-    slack_bytes = float(np.mean([profile.maximum_bytes for profile in profiles]))
-    return starved(judge(station.port, pairing, station.rate_bps, slack_bytes, outcome), shot.starved)
+    middle = float(np.mean([profile.minimum_bytes + profile.maximum_bytes for profile in profiles])) / 2
+    wanted = ideal_loss(kept_s, dropped_s, station.rate_bps, middle)
+    span_s = float(np.ptp(np.concatenate([kept_s, dropped_s])))
+    outcome = Outcome(trains[0].count, len(kept), trains[1].count, len(dropped), span_s, wanted)
+    return starved(judge(station.port, pairing, station.rate_bps, outcome), shot.starved)
+
+
+def sent_s(arrivals: Arrivals, count: int) -> Floats:
+    """When each probe of a train was sent; of those that did not arrive, between their neighbours."""
+    order = np.argsort(arrivals["number"])
+    return np.interp(np.arange(count), arrivals["number"][order], arrivals["sent_ns"][order].astype(np.float64) / 1e9)
+
+
+def ideal_loss(protected_s: Floats, droppable_s: Floats, rate_bps: float, full_bytes: float) -> float:
+    """The share of the droppable packets that a queue loses which drops them beyond full_bytes and nothing else."""
+    times = np.concatenate([protected_s, droppable_s])
+    droppable = np.arange(len(times)) >= len(protected_s)
+    backlog = last_s = lost = 0.0
+    for index in np.argsort(times, kind="stable"):
+        backlog = max(0.0, backlog - (times[index] - last_s) * rate_bps / 8)
+        last_s = times[index]
+        if droppable[index] and backlog > full_bytes:
+            lost += 1
+        else:
+            backlog += FRAME_BYTES
+    return lost / len(droppable_s)

@@ -100,7 +100,7 @@ def probe(prober: Prober, graph: Graph) -> list[Row]:
             took_s[pairs[name]] = (
                 float((mine["arrived_ns"].astype(np.int64) - mine["sent_ns"].astype(np.int64)).min()) / 1e9
             )
-    rows = [starved(judge_reach({pair: reached.get(pair, 0) for pair in pairs}), shot.starved)]
+    rows = [starved(judge_reach({pair: reached.get(pair, 0) for pair in pairs}), shot.lost)]
     if any(link.delay_s for link in graph.links):
         intended = {pair: delays_s(graph, *pair) for pair in took_s}
         rows.append(starved(judge_delay(intended, took_s), shot.starved))

@@ -54,10 +54,12 @@ class Send:
 
 @dataclass(frozen=True)
 class Shot:
-    """What became of some trains. starved: why the machine may have spoilt them; empty when it did not."""
+    """What became of some trains. starved: why the machine may have spoilt what hangs on time; lost: why probes may be
+    missing that no switch dropped. Each is empty when there is no such reason."""
 
     arrivals: Mapping[str, Arrivals]
     starved: str
+    lost: str = ""
 
     def at(self, host: str) -> Arrivals:
         """What a host took down."""

@@ -85,7 +85,7 @@ def probe_priority(prober: Prober, station: Station, intent: QosIntent) -> list[
     found = shoot(prober, station, lambda: [load] * BLOCKS, cushion_bytes(intent), wanted=BLOCKS // 2, most=2)
     if not found.blocks:
         row = Row(PRIORITY, station.port, "all queues", "", "nothing", "", "inconclusive", found.doubt)
-        return [starved(row, found.starved)]
+        return [starved(row, found.lost)]
     early = [int((_queues(block)[: block.early] == TOP - 1).sum()) for block in found.blocks]
     rows = [judge_pair(station.port, TOP, TOP - 1, early, PROBES)]
     apart = weighted(intent)
@@ -94,7 +94,7 @@ def probe_priority(prober: Prober, station: Station, intent: QosIntent) -> list[
             continue
         counts = [inversions(_queues(block)[block.early :], higher, lower) for block in found.blocks]
         rows.append(judge_pair(station.port, higher, lower, counts, PROBES))
-    return [starved(row, found.starved) for row in rows]
+    return [starved(row, found.lost) for row in rows]
 
 
 def _queues(block: Block) -> npt.NDArray[np.int64]:
@@ -149,7 +149,7 @@ def probe_weights(prober: Prober, station: Station, intent: QosIntent, room_byte
     found = shoot(prober, station, lambda: [load] * BLOCKS, cushion_bytes(intent), wanted=BLOCKS // 2)
     names = np.array(labels, np.int64)
     drained = [shares(names[block.numbers], members) for block in found.held]
-    return [starved(judge_weights(station.port, weights, drained, found.doubt), found.starved)]
+    return [starved(judge_weights(station.port, weights, drained, found.doubt), found.lost)]
 
 
 def _listed(values: dict[int, float] | dict[int, int]) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from dlcp.model.qos import QUEUES, QosIntent
 from dlcp.model.topology import Graph
@@ -36,10 +38,12 @@ def hosts_of(graph: Graph, switch: str) -> list[str]:
     return [host for host in graph.neighbours[switch] if host in graph.hosts]
 
 
-def station(graph: Graph, switch: str, sink: str) -> Station | str:
+def station(
+    graph: Graph, switch: str, sink: str, slow: Mapping[tuple[str, str], float] = MappingProxyType({})
+) -> Station | str:
     """The station of a host-facing port, or why there is none: its blocker must fill the port, and the tester's probes
-    must not be overtaken on other paths."""
-    rate_bps = graph.link_rate_bps(switch, sink)
+    must not be overtaken on other paths. slow: directed links → the rate that they have in spite of the graph."""
+    rate_bps = slow.get((switch, sink), graph.link_rate_bps(switch, sink))
     near = [host for host in hosts_of(graph, switch) if host != sink]
     near.sort(key=lambda host: -graph.link_rate_bps(host, switch))
     far = [host for host in graph.hosts if host not in near and host != sink and graph.next_hops(switch, host)]
@@ -48,7 +52,9 @@ def station(graph: Graph, switch: str, sink: str) -> Station | str:
     for tester in reversed(near):
         for blocker in [*(host for host in near if host != tester), *far]:
             if (blocker_bps := _narrowest(graph, blocker, sink)) >= 0.999 * rate_bps:
-                tester_bps = graph.link_rate_bps(tester, switch)
+                tester_bps = slow.get((tester, switch), graph.link_rate_bps(tester, switch))
+                first = (blocker, graph.neighbours[blocker][0])
+                blocker_bps = min(blocker_bps, slow.get(first, blocker_bps))
                 return Station(switch, sink, tester, blocker, rate_bps, tester_bps, blocker_bps)
     return "no host beside the one that probes can keep the port busy"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dlcp.model.qos import QUEUES, QosIntent
@@ -30,6 +31,8 @@ class Step:
     name: str
     weight: float
     run: Callable[[], list[Row]]
+    settles: bool = True
+    """What is not ok is measured again; else `run` sees to that."""
 
 
 def verify(
@@ -37,24 +40,50 @@ def verify(
 ) -> Iterator[Row]:
     """Rows, as they are found. every_port: look at curves and limits of every port that leads to a host, not of one a
     switch."""
-    steps = plan(prober, graph, intent, seed=seed, every_port=every_port)
-    whole, done = sum(step.weight for step in steps), 0.0
-    for step in steps:
+    slow: dict[tuple[str, str], float] = {}
+    first = [
+        Step("every pair of hosts", 1, lambda: paths.probe(prober, graph)),
+        Step("rates of hosts' links", 6, lambda: rates.probe_hosts(prober, graph), settles=False),
+    ]
+
+    def rest() -> list[Step]:
+        return plan(prober, graph, intent, slow, seed=seed, every_port=every_port)
+
+    whole, done = sum(step.weight for step in [*first, *rest()]), 0.0
+    for step in itertools.chain(first, _late(rest)):
         on_step(done / whole, step.name)
-        yield from settled(step.run)
+        for row in settled(step.run) if step.settles else step.run():
+            yield row
+            if row.check == rates.CHECK and row.verdict == "deviates":
+                slow[rates.direction_of(row)] = row.data["measured_bps"]
         done += step.weight
 
 
-def plan(prober: Prober, graph: Graph, intent: QosIntent, *, seed: int, every_port: bool) -> list[Step]:
-    """The steps of a verification."""
+def _late(make: Callable[[], list[Step]]) -> Iterator[Step]:
+    """Steps that are planned when the first of them is due."""
+    yield from make()
+
+
+def plan(
+    prober: Prober,
+    graph: Graph,
+    intent: QosIntent,
+    slow: Mapping[tuple[str, str], float],
+    *,
+    seed: int,
+    every_port: bool,
+) -> list[Step]:
+    """The steps after paths and rates of hosts' links. slow: links whose rate is not the intended one, and their rate:
+    a port is blocked at the rate that it has."""
     ports = {
-        (switch, host): station(graph, switch, host) for switch in graph.switches for host in hosts_of(graph, switch)
+        (switch, host): station(graph, switch, host, slow)
+        for switch in graph.switches
+        for host in hosts_of(graph, switch)
     }
     stations = [found for found in ports.values() if isinstance(found, Station)]
     close = stations if every_port else list({found.switch: found for found in reversed(stations)}.values())[::-1]
     alpha = FALSE_ALARM / max(1, bands(graph, intent, len(close)))
     steps = [
-        Step("every pair of hosts", 1, lambda: paths.probe(prober, graph)),
         Step("codepoints by counters", 3, lambda: probe_codepoints(prober, graph)),
         Step("ports that probes cannot fill", 0, lambda: _unfilled(graph, ports)),
     ]
@@ -67,8 +96,8 @@ def plan(prober: Prober, graph: Graph, intent: QosIntent, *, seed: int, every_po
         steps.append(Step(f"{one.port}: limits", 1, _Limits(prober, one, intent)))
         steps.append(Step(f"{one.port}: overload", 2, _Overload(prober, one, intent)))
     steps.append(Step("load balancing", 2, lambda: balance.probe(prober, graph, intent, alpha)))
-    steps.append(Step("rates of hosts' links", 6, lambda: rates.probe_hosts(prober, graph)))
-    steps.append(Step("rates of links between switches", 4, lambda: rates.probe_switches(prober, graph)))
+    switches = Step("rates of links between switches", 4, lambda: rates.probe_switches(prober, graph), settles=False)
+    steps.append(switches)
     return steps
 
 
@@ -127,9 +156,11 @@ class _Curve:
             backlogs, struck = curves.averaged_samples(curve, found.blocks, room, self.station.rate_bps)
         else:
             backlogs, struck = curves.samples(curve, found.held, room)
-        tolerance = curves.tolerance_bytes(load)
-        row = curves.judge(curve, where, backlogs, struck, tolerance=tolerance, alpha=self.alpha, doubt=found.doubt)
-        return [starved(row, found.starved)]
+        row = curves.judge(
+            curve, where, backlogs, struck, tolerance=curves.tolerance_bytes(load), alpha=self.alpha, doubt=found.doubt,
+            dropped=curves.dropped_instead(curve, found.held, room) if curve.marks else 0,
+        )  # fmt: skip
+        return [starved(row, found.lost)]
 
 
 @dataclass(frozen=True)
