@@ -196,8 +196,7 @@ static __always_inline int cross(uint32_t ingress, const struct frame *frame)
 	if (!find(ingress ^ 1, frame, &place))
 		return 0;
 	uint32_t owner = place.config->switch_index;
-	struct dlcp_switch_config *config = bpf_map_lookup_elem(&switches, &owner);
-	uint64_t *used = bpf_map_lookup_elem(&shared, &owner);
+	uint64_t *used = place.config->flags & DLCP_PORT_SHARES ? bpf_map_lookup_elem(&shared, &owner) : 0;
 	uint64_t now_ns = now_for(place.config);
 
 	bpf_spin_lock(&place.port->lock);
@@ -208,7 +207,7 @@ static __always_inline int cross(uint32_t ingress, const struct frame *frame)
 	*place.backlog_bytes = left;
 	place.port->beyond_bytes -= taken;
 	add(&place.counters->sent, 1, frame->bytes);
-	if (!left)
+	if (!left && place.config->flags & DLCP_PORT_AVERAGES)
 		dlcp_aqm_empty(&place.queue->average, now_ns);
 	severed = place.queue->doomed_packets || place.config->flags & DLCP_PORT_DOWN;
 	if (severed)
@@ -216,7 +215,7 @@ static __always_inline int cross(uint32_t ingress, const struct frame *frame)
 	if (place.queue->doomed_packets)
 		place.queue->doomed_packets--;
 	bpf_spin_unlock(&place.port->lock);
-	if (config && used && config->shared_bytes) /* not so at a host */
+	if (used)
 		dlcp_aqm_give_shared(used, taken);
 	return !severed;
 }

@@ -23,6 +23,7 @@
 #define DLCP_PORT_HOST_FACING 1u /* its link leads to a host */
 #define DLCP_PORT_DOWN 2u	 /* its cable is cut */
 #define DLCP_PORT_AVERAGES 4u	 /* some queue's WRED looks at an average */
+#define DLCP_PORT_SHARES 8u	 /* its switch has a shared buffer */
 
 /* load_balancing of a switch */
 #define DLCP_FLOW_HASH 0u

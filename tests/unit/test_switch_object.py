@@ -64,7 +64,7 @@ def test_python_lays_a_struct_out_as_c_does(headers: FFI, name: str) -> None:
 def test_constants_are_the_headers_own() -> None:
     text = "".join((NATIVE / name).read_text() for name in ("codepoint.h", "aqm.h", "switch_maps.h"))
     said = dict(re.findall(r"#define DLCP_(\w+) (\d+)u\b", text))
-    flags = ("PORT_HOST_FACING", "PORT_DOWN", "PORT_AVERAGES")
+    flags = ("PORT_HOST_FACING", "PORT_DOWN", "PORT_AVERAGES", "PORT_SHARES")
     balancing = ("FLOW_HASH", "PER_PACKET", "ROUND_ROBIN", "FLOWLET")
     for name in ("HISTOGRAM_BUCKETS", "MAX_NEXT_HOPS", "FLOWLETS", *flags, *balancing):
         assert getattr(layout, name) == int(said[name])

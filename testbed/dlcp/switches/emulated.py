@@ -24,6 +24,7 @@ from dlcp.switches.layout import (
     PORT_AVERAGES,
     PORT_DOWN,
     PORT_HOST_FACING,
+    PORT_SHARES,
     PortConfig,
     PortState,
     Route,
@@ -263,7 +264,9 @@ class EmulatedSwitches:
         if not isinstance(end, SwitchPort):
             return PortConfig(switch_index=_NO_SWITCH, frame_ns=frame_ns)
         aqm = render(intent)
-        flags = (PORT_HOST_FACING if end.host_facing else 0) | (PORT_AVERAGES if averages(aqm) else 0)
+        flags = PORT_HOST_FACING if end.host_facing else 0
+        flags |= PORT_AVERAGES if averages(aqm) else 0
+        flags |= PORT_SHARES if intent.shared_buffer_bytes else 0
         index = self._names.index(end.node)
         return PortConfig(switch_index=index, flags=flags, frame_ns=frame_ns, aqm=aqm)
 
