@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "traffic.h"
+#include "traffic_lanes.h"
 #include "wire.h"
 
 _Static_assert((int)DLCP_TRAFFIC_DATAGRAM_BYTES == (int)DLCP_PAYLOAD_BYTES, "background packets are as DLCP's payload");
@@ -31,24 +31,6 @@ enum {
 };
 #define LATE_QUANTILE 0.99
 #define STOP_EVENT UINT64_MAX
-#define NEVER INT64_MAX
-
-struct connection {
-	int file; /* 0: none */
-	uint64_t left;
-};
-
-/* A lane on its way through its flows. begin_ns, frame_bytes: of the flow at `next`, when it began and what of it has
- * left, as frames; from these its next due instant follows without any drift. */
-struct lane {
-	struct dlcp_lane plan;
-	struct connection *connections;
-	int socket; /* 0: none */
-	uint32_t next;
-	uint64_t left, group_bytes;
-	int64_t begin_ns, due_ns;
-	double frame_bytes, ns_per_byte;
-};
 
 struct dlcp_source {
 	struct sockaddr_in local;
@@ -106,45 +88,6 @@ static void fill_header(uint8_t *to, uint32_t cookie, uint32_t number, int64_t s
 	memcpy(to + sizeof words, &sent, sizeof sent);
 }
 
-/* The flow at `next` becomes the current one, not before free_ns. */
-static void begin_flow(struct lane *lane, int64_t free_ns)
-{
-	if (lane->next == lane->plan.count) {
-		lane->due_ns = NEVER;
-		return;
-	}
-	lane->begin_ns = lane->plan.flows[lane->next].start_ns;
-	if (!lane->plan.tcp && lane->begin_ns < free_ns)
-		lane->begin_ns = free_ns;
-	lane->left = lane->plan.flows[lane->next].bytes;
-	lane->frame_bytes = 0;
-	lane->due_ns = lane->begin_ns;
-}
-
-/* The part of the current flow that is due next; all of it when the lane is TCP. */
-static uint64_t due_bytes(const struct lane *lane)
-{
-	return lane->plan.tcp || lane->left < lane->group_bytes ? lane->left : lane->group_bytes;
-}
-
-static uint64_t datagrams_in(const struct lane *lane, uint64_t bytes)
-{
-	return (bytes + lane->plan.datagram_bytes - 1) / lane->plan.datagram_bytes;
-}
-
-/* That part is over: the pace goes on from when it was due, not from when it was sent. */
-static void advance(struct lane *lane, uint64_t bytes)
-{
-	if (!lane->plan.tcp)
-		lane->frame_bytes += (double)(bytes + datagrams_in(lane, bytes) * DLCP_TRAFFIC_FRAME_OVERHEAD);
-	lane->left -= bytes;
-	lane->due_ns = lane->begin_ns + (int64_t)(lane->frame_bytes * lane->ns_per_byte);
-	if (!lane->left) {
-		lane->next++;
-		begin_flow(lane, lane->due_ns);
-	}
-}
-
 static void send_datagrams(struct dlcp_source *source, struct lane *lane, uint64_t bytes)
 {
 	const struct dlcp_flow *flow = &lane->plan.flows[lane->next];
@@ -176,7 +119,7 @@ static void send_datagrams(struct dlcp_source *source, struct lane *lane, uint64
 		source->statistics.refused_bytes += bytes;
 		return;
 	}
-	source->statistics.datagrams += datagrams_in(lane, bytes);
+	source->statistics.datagrams += lane_datagrams(lane, bytes);
 	source->statistics.sent_bytes += bytes;
 	source->statistics.offered_bytes += bytes;
 	lane->plan.sent[lane->next].sent_bytes += bytes;
@@ -274,7 +217,7 @@ static void perform(struct dlcp_source *source, struct lane *lane, int64_t now)
 {
 	int64_t late_ns = now - source->origin_ns - lane->due_ns;
 	struct dlcp_flow_sent *sent = &lane->plan.sent[lane->next];
-	uint64_t bytes = due_bytes(lane);
+	uint64_t bytes = lane_due_bytes(lane);
 
 	note_lateness(source, late_ns);
 	if (!sent->started_ns) {
@@ -288,7 +231,7 @@ static void perform(struct dlcp_source *source, struct lane *lane, int64_t now)
 	else
 		send_datagrams(source, lane, bytes);
 	source->statistics.due_bytes += bytes;
-	advance(lane, bytes);
+	lane_advance(lane, bytes);
 }
 
 static struct lane *earliest(struct dlcp_source *source)
@@ -306,11 +249,11 @@ static void account(struct dlcp_source *source, int64_t end_ns)
 {
 	for (uint32_t i = 0; i < source->lane_count; i++)
 		for (struct lane *lane = &source->lanes[i]; lane->due_ns <= end_ns;) {
-			uint64_t bytes = due_bytes(lane);
+			uint64_t bytes = lane_due_bytes(lane);
 
 			source->statistics.due_flows += lane->left == lane->plan.flows[lane->next].bytes;
 			source->statistics.due_bytes += bytes;
-			advance(lane, bytes);
+			lane_advance(lane, bytes);
 		}
 }
 
@@ -339,7 +282,7 @@ static void *run_source(void *argument)
 		struct lane *lane = earliest(source);
 		int64_t wait_ns = -1;
 
-		for (int done = 0; lane->due_ns != NEVER; done++, lane = earliest(source)) {
+		for (int done = 0; lane->due_ns != LANE_NEVER; done++, lane = earliest(source)) {
 			int64_t now = now_ns(CLOCK_MONOTONIC);
 
 			wait_ns = source->origin_ns + lane->due_ns - now;
@@ -348,7 +291,7 @@ static void *run_source(void *argument)
 			perform(source, lane, now);
 			wait_ns = -1;
 		}
-		going = attend(source, lane->due_ns == NEVER ? -1 : wait_ns > 0 ? wait_ns : 0);
+		going = attend(source, lane->due_ns == LANE_NEVER ? -1 : wait_ns > 0 ? wait_ns : 0);
 	}
 	source->statistics.stopped_ns = now_ns(CLOCK_MONOTONIC);
 	account(source, source->statistics.stopped_ns - source->origin_ns);
@@ -357,45 +300,16 @@ static void *run_source(void *argument)
 	return NULL;
 }
 
-static bool is_sound(const struct dlcp_lane *lane, uint32_t sink_count)
-{
-	if (!lane->tcp && (lane->datagram_bytes < DLCP_TRAFFIC_HEADER_BYTES || lane->datagram_bytes > DLCP_TRAFFIC_DATAGRAM_MOST))
-		return false;
-	if (!(lane->rate_bps >= 0) || (lane->tcp && lane->port > UINT16_MAX - DLCP_TRAFFIC_PORTS))
-		return false;
-	for (uint32_t i = 0; i < lane->count; i++) {
-		const struct dlcp_flow *flow = &lane->flows[i];
-		uint64_t last = lane->tcp ? flow->bytes : flow->bytes % lane->datagram_bytes;
-
-		if (flow->sink >= sink_count || flow->bytes < DLCP_TRAFFIC_HEADER_BYTES || flow->start_ns < 0 ||
-		    (last && last < DLCP_TRAFFIC_HEADER_BYTES) || (i && flow->start_ns < lane->flows[i - 1].start_ns))
-			return false;
-	}
-	return true;
-}
-
-/* Datagrams of about half a millisecond of the lane's rate leave at once: at least one. */
-static uint64_t group_of(const struct dlcp_lane *lane)
-{
-	double line = lane->rate_bps / 8e9 * DLCP_TRAFFIC_GROUP_NS / (lane->datagram_bytes + DLCP_TRAFFIC_FRAME_OVERHEAD);
-	uint64_t count = lane->rate_bps == 0 || line > DLCP_TRAFFIC_GROUP_MOST ? DLCP_TRAFFIC_GROUP_MOST : line < 1 ? 1 : (uint64_t)line;
-
-	return count * lane->datagram_bytes;
-}
-
 static int open_lane(struct dlcp_source *source, struct lane *lane, const struct dlcp_lane *plan)
 {
 	int bytes = SEND_BUFFER_BYTES, tos = plan->tos;
 	struct sockaddr_in local = source->local;
 
-	lane->plan = *plan;
-	lane->ns_per_byte = plan->rate_bps > 0 ? 8e9 / plan->rate_bps : 0;
-	begin_flow(lane, 0);
+	lane_begin(lane, plan);
 	if (plan->tcp) {
 		lane->connections = calloc(plan->count ? plan->count : 1, sizeof *lane->connections);
 		return lane->connections ? 0 : ENOMEM;
 	}
-	lane->group_bytes = group_of(plan);
 	local.sin_port = htons(plan->port);
 	lane->socket = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (lane->socket <= 0 || setsockopt(lane->socket, IPPROTO_IP, IP_TOS, &tos, sizeof tos) < 0 ||
@@ -420,7 +334,7 @@ static int open_source(struct dlcp_source *source, const struct dlcp_lane *lanes
 	if (source->epoll < 0 || source->stopping < 0 || epoll_ctl(source->epoll, EPOLL_CTL_ADD, source->stopping, &event) < 0)
 		return errno;
 	for (uint32_t i = 0; i < source->lane_count && !error; i++)
-		error = is_sound(&lanes[i], source->sink_count) ? open_lane(source, &source->lanes[i], &lanes[i]) : EINVAL;
+		error = lane_is_sound(&lanes[i], source->sink_count) ? open_lane(source, &source->lanes[i], &lanes[i]) : EINVAL;
 	return error;
 }
 

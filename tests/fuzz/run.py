@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 NATIVE = HERE.parents[1] / "testbed" / "native"
 CORPUS = HERE / "corpus"
 FINDINGS = HERE.parents[1] / "build" / "fuzz"
-WITH_SOCKETS = {"engine.c", "datagrams.c", "sockets.c", "traffic.c"}
+WITH_SOCKETS = {"engine.c", "datagrams.c", "sockets.c", "traffic_source.c", "traffic_sink.c", "blast.c"}
 """Files of the core that are not the state machine."""
 CLANG = "clang-14"
 FLAGS = (

@@ -10,7 +10,7 @@ import pytest
 
 HERE = Path(__file__).parent
 NATIVE = HERE.parents[1] / "testbed" / "native"
-WITHOUT_ENGINE = {"traffic_source.c", "traffic_sink.c"}
+WITHOUT_ENGINE = {"traffic_lanes.c", "traffic_source.c", "traffic_sink.c"}
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed: apt install gcc")
