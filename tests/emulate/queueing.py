@@ -151,7 +151,7 @@ def judged(
         seen["machine"]["softirq_wait"] = (softirq_wait_s() - waited_s) / (time.monotonic() - begun_s)
         disturbed = disturbances(seen["machine"])
         found = complaint(seen)
-        print(f"seed {seed}: {found or 'as theory says'}; machine: {seen['machine']}")
+        print(f"seed {seed}: {found or 'as theory says'}: {seen}")
         if disturbed:
             busy.append(disturbed)
         elif not found:

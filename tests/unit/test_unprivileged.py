@@ -93,3 +93,29 @@ def test_results_that_root_made_are_read(command: str, folder: Path) -> None:
     assert "Traceback" not in done.stderr
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="without root it does not come so far; run as root")
+@pytest.mark.parametrize(
+    "arguments", [("run", "quickstart"), ("shell", "quickstart", "-c", "net"), ("bench", "switch")]
+)
+def test_without_private_namespaces_nothing_is_started(arguments: tuple[str, ...], folder: Path) -> None:
+    """As in a container that may not make any: the kernel's words, and what to do."""
+    stand_in = folder / "bin" / "unshare"
+    stand_in.parent.mkdir()
+    stand_in.write_text("#!/bin/sh\necho 'unshare: unshare failed: Operation not permitted' >&2\nexit 1\n")
+    stand_in.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-m", "dlcp.cli", *arguments],
+        cwd=folder,
+        env={**os.environ, "PATH": f"{stand_in.parent}{os.pathsep}{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    told = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 3, told
+    assert "private namespaces cannot be made here: unshare: unshare failed: Operation not permitted" in told
+    assert "--privileged" in told
