@@ -22,7 +22,8 @@ COMMANDS = [
     *(command for _, text in TABLE for command in re.findall(r"`(dlcp [^`]+)`", text)),
     *(f"dlcp shell quickstart {option}" for option in re.findall(r"`(-c [^`]+)`", README)),
 ]
-EMULATES = ("dlcp run", "dlcp shell", "dlcp bench switch", "dlcp switch verify")
+EMULATES = ("dlcp run", "dlcp shell", "dlcp bench switch", "dlcp bench capacity", "dlcp switch verify",
+            "dlcp doctor --calibrate")  # fmt: skip
 """What takes minutes or root: proven in tests/crash, tests/emulate and tests/bench."""
 MAKE_TARGETS = sorted(set(re.findall(r"(?:^ {4}|`)make ([a-z-]+)", README, flags=re.MULTILINE)))
 

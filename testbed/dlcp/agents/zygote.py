@@ -41,7 +41,10 @@ def main(control_fd: int, script: str) -> None:
     signal.signal(signal.SIGCHLD, _reap)
     gc.freeze()
     while True:
-        message, descriptors, _, _ = socket.recv_fds(control, MAX_MESSAGE_BYTES, 3)
+        try:
+            message, descriptors, _, _ = socket.recv_fds(control, MAX_MESSAGE_BYTES, 3)
+        except ConnectionResetError:
+            return  # who wanted agents has ended, an answer unread
         if not message:
             return
         _fork(control, json.loads(message), *descriptors)
