@@ -31,7 +31,8 @@ def background(results: Results) -> pd.DataFrame:
     p50, p99: quantiles of the slowdown of the whole ones, with 95 % intervals: time from the first byte sent to the
     last one there over that of an idle fabric at line rate. TCP's handshake counts as slowdown. Flows that the job's
     end cut off have no slowdown: where `whole` is far below `flows`, the quantiles are those of the lucky. A constant
-    stream has none either. why: why a quantile is not given.
+    stream has none either. A shaper's token bucket lets a first packet pass at once, so a flow of one packet may be
+    below 1. why: why a quantile is not given.
     """
     rows = []
     for job in results.jobs:
