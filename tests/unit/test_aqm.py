@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -237,6 +238,24 @@ def test_shared_buffer__is_never_exceeded_and_runs_empty(size: int, steps: list[
         elif held:
             lib.dlcp_aqm_give_shared(used, held.pop())
         assert used[0] == sum(held) <= max(size, 0)
+
+
+def test_shared_buffer__is_never_exceeded_by_takers_at_once() -> None:
+    """Threads run the C function side by side: cffi lets go of the interpreter's lock."""
+    used, size, takers, tries = ffi.new("uint64_t *"), 40_000, 4, 20_000
+    had = [0] * takers
+
+    def take(taker: int) -> None:
+        for _ in range(tries):
+            had[taker] += lib.dlcp_aqm_take_shared(used, size, 1)
+
+    threads = [threading.Thread(target=take, args=(taker,)) for taker in range(takers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(had) == used[0] <= size
+    assert sum(had) >= size - takers, "one is refused for another's sake only in the same instant"
 
 
 @pytest.mark.parametrize("alpha", [0.25, 1.0, 4.0])

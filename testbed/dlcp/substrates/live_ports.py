@@ -49,10 +49,12 @@ class LivePorts:
 
     def close(self) -> None:
         """End the sessions."""
-        for timer, _ in self._frozen.values():
-            timer.cancel()
-        for session in self._sessions.values():
-            session.close()
+        with self._lock:
+            for timer, _ in self._frozen.values():
+                timer.cancel()
+            self._frozen.clear()
+            for session in self._sessions.values():
+                session.close()
         for sender in self._senders.values():
             sender.close()
 
