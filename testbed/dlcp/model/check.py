@@ -124,7 +124,8 @@ def _check_hosts(notes: Notes, loc: Loc, named: Sequence[str], hosts: Sequence[s
         if host in named[:i]:
             notes.wrong((*loc, i), f"{host} is named twice", "keep one of them")
         elif hosts is not None and host not in hosts:
-            hint = f"hosts are {hosts[0]} to {hosts[-1]}"
+            counted = list(hosts) == [f"h{number}" for number in range(1, len(hosts) + 1)]
+            hint = f"hosts are {hosts[0]} to {hosts[-1]}" if counted else did_you_mean(host, hosts)
             notes.wrong((*loc, i), f"the topology has no host {host!r}", hint)
 
 
