@@ -23,10 +23,10 @@ SERVICE_S = FRAME_BYTES * 8 / (RATE_MBIT * 1e6)
 BURST_S = burst_bytes(RATE_MBIT * 1e6) * 8 / (RATE_MBIT * 1e6)
 """What the shaper saves up while idle (50 µs): so much less does a frame wait."""
 
-TIMER_S = 60e-6
+TIMER_S = 40e-6
 """How late a shaper's timer, and with it a frame, is on an otherwise idle machine."""
 
-SHARE = 0.06
+SHARE = 0.04
 """What is allowed besides, of the theoretical mean: late timers while a queue is long add to one another."""
 
 SPREADS = 4
