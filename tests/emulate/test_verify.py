@@ -67,6 +67,26 @@ def as_intended() -> list[dict[str, Any]]:
         return rows_of(graph, fabric, INTENT)
 
 
+RICH = QosIntent(
+    name="rich",
+    port_buffer="60 kB",
+    shared_buffer="90 kB",
+    queues={
+        0: QueueIntent(weight=1),
+        1: QueueIntent(weight=3),
+        3: QueueIntent(alpha=0.5),
+        4: QueueIntent(profiles=(None, None, DROP), averaging=3),
+    },
+)
+
+
+def rich_as_intended() -> list[dict[str, Any]]:
+    """Weights, a shared buffer, a profile on the average."""
+    graph, fabric = star(RICH)
+    with fabric:
+        return rows_of(graph, fabric, RICH)
+
+
 def tampered(what: str) -> list[dict[str, Any]]:
     """The port s1-h1 is changed behind the fabric's back."""
     graph, fabric = star(INTENT)
@@ -147,6 +167,15 @@ def test_switches_that_do_as_intended_pass(inside: Callable[..., Any]) -> None:
     assert checks >= {"reachability", "DSCP → queue", "DSCP by counters", "strict priority", "drop curve",
                       "mark curve", "tail limit", "selective drop", "rate"}, told(rows)  # fmt: skip
     assert len({row["where"] for row in rows[:-1] if row["check"] == "rate"}) == 8, "each link in each direction"
+
+
+def test_weights_shared_buffer_and_average_pass(inside: Callable[..., Any]) -> None:
+    rows = inside(rich_as_intended, within_s=WITHIN_S)
+    assert deviating(rows) == set(), told(rows)
+    fine = {(row["check"], row["what"]) for row in rows[:-1] if row["verdict"] == "ok"}
+    assert {("weights", "queues 0, 1"), ("tail limit", "queue 3"), ("drop curve", "queue 4, precedence 2")} <= fine, (
+        told(rows)
+    )
 
 
 @pytest.mark.parametrize("what", TAMPERINGS)

@@ -96,7 +96,17 @@ def test_weighted_queues_are_one_group() -> None:
     wanted = codepoints.intended(intent)
     assert len(wanted.groups) == 7
     assert {8, 10, 12, 0, 1} <= wanted.groups[-1]
-    assert judged(lambda dscp: max(1, queue_of_dscp(dscp)), intent).verdict == "ok"
+
+    def judged_so(ranked: Map) -> Row:
+        found = codepoints.measured(passes(ranked), wanted.groups[-1])
+        return codepoints.judge(intent, "s1-h1", found, 2 * codepoints.ROUNDS)
+
+    assert judged_so(queue_of_dscp).verdict == "ok", "served one after the other, as small packets may be"
+    assert judged_so(lambda dscp: max(1, queue_of_dscp(dscp))).verdict == "ok"
+    row = judged_so(lambda dscp: 4 if dscp == 8 else queue_of_dscp(dscp))
+    assert (row.verdict, "DSCP 8 is served with 32's queue" in row.why) == ("deviates", True)
+    row = judged_so(lambda dscp: 0 if dscp == 32 else queue_of_dscp(dscp))
+    assert row.verdict == "deviates"
 
 
 def test_counters_tell_queue_and_precedence() -> None:

@@ -105,13 +105,14 @@ def test_pairings__of_wred_and_of_ect() -> None:
 
 
 @pytest.mark.parametrize(
-    ("measured_mbit", "at_least", "verdict"),
-    [(100.3, False, "ok"), (98, False, "deviates"), (102, False, "deviates"), (102, True, "deviates"),
-     (99.8, True, "ok"), (70, True, "inconclusive")],
+    ("measured_mbit", "offered", "verdict"),
+    [(100.3, 1.5, "ok"), (98, 1.5, "deviates"), (102, 1.5, "deviates"), (102, 1.0, "deviates"),
+     (99.8, 1.0, "ok"), (70, 1.0, "inconclusive"), (64, 0.67, "ok"), (40, 0.67, "inconclusive")],
 )  # fmt: skip
-def test_rate(measured_mbit: float, at_least: bool, verdict: str) -> None:
-    row = rates.judge(("h1", "s1"), 100e6, measured_mbit * 1e6, 0.4, at_least=at_least)
+def test_rate(measured_mbit: float, offered: float, verdict: str) -> None:
+    row = rates.judge(("h1", "s1"), 100e6, measured_mbit * 1e6, 0.4, offered)
     assert row.verdict == verdict
+    assert row.what == ("saturated" if offered > 1 else "lower bound")
 
 
 def test_rate__of_arrivals() -> None:
@@ -185,6 +186,10 @@ def test_station__the_tester_is_at_the_same_switch_and_the_blocker_fills_the_por
     uneven = Graph(hosts=tuple(rates_bps), switches=("s1",), links=links)
     assert isinstance(station(uneven, "s1", "h1"), str), "no host is fast enough to keep it busy"
     assert isinstance(station(uneven, "s1", "h2"), Station)
+    slow_sink = Graph(hosts=("h4", *rates_bps), switches=("s1",), links=(Link(a="h4", b="s1", rate=1e8), *links))
+    chosen = station(slow_sink, "s1", "h4")
+    assert isinstance(chosen, Station)
+    assert (chosen.blocker, chosen.tester) == ("h2", "h1"), "the blocker's own link paces it, the tester is quick"
     slower = station(LEAF_SPINE, "l1", "h1", {("l1", "h1"): 5e7})
     assert isinstance(slower, Station)
     assert (slower.rate_bps, slower.blocker_bps) == (5e7, 1e8), "blocked at the rate that it has"

@@ -52,8 +52,9 @@ class Source:
         """Send all, in order; returns when the last datagram is with the kernel.
 
         A train: at_s after the instant `at`, to an address, `pattern` (TOS byte, frame bytes) `repeat` times. rate_bps
-        of frames, 0 = at once; a paced probe that is late puts all later ones off, so that none are bunched. `burst`
-        probes in a row share a pace's step, and a flow before the next of `flows` takes its turn.
+        of frames, 0 = at once; a paced probe that is late puts all later ones off, so that none are bunched, unless
+        catch_up says that the mean rate matters more. `burst` probes in a row share a pace's step, and a flow before
+        the next of `flows` takes its turn.
         """
         deadlines, sent = Deadlines(), 0
         worst_s = 0.0
@@ -85,7 +86,7 @@ class Source:
                 owed_s = 0.0
                 if (left_s := due_s - time.monotonic()) > 0:
                     time.sleep(left_s)
-                else:
+                elif not train["catch_up"]:
                     due_s -= left_s
             control, padding = pattern[number % count]
             owed_s += steps[number % count]

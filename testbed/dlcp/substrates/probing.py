@@ -86,7 +86,8 @@ class AgentProber:
         trains: list[dict[str, Any]] = [
             {
                 "at_s": send.at_s, "to": self._addresses[send.to], "train": send.train, "pattern": send.pattern,
-                "repeat": send.repeat, "rate_bps": send.rate_bps, "flows": send.flows, "burst": send.burst,
+                "repeat": send.repeat, "rate_bps": send.rate_bps, "catch_up": send.catch_up, "flows": send.flows,
+                "burst": send.burst,
             }
             for send in sorted(sends, key=lambda send: send.at_s)
         ]  # fmt: skip

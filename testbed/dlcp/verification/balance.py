@@ -71,7 +71,9 @@ def train(graph: Graph, crossing: Crossing, balancing: LoadBalancing, flowlet_ga
     flows = FLOWS if balancing in ("flow-hash", "flowlet") else 16
     if balancing == "flowlet":
         rate_bps = min(rate_bps, flows * BURST * SMALLEST_BYTES * 8 / (3 * flowlet_gap_s))
-    send = Send(crossing.source, crossing.sink, 0, 0.0, ((0, SMALLEST_BYTES),), PACKETS, rate_bps, flows, BURST)
+    send = Send(
+        crossing.source, crossing.sink, 0, 0.0, ((0, SMALLEST_BYTES),), PACKETS, rate_bps, flows=flows, burst=BURST
+    )
     per_unit = {"flow-hash": PACKETS // flows, "flowlet": BURST}.get(balancing, 1)
     return send, per_unit
 

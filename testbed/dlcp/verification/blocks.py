@@ -99,7 +99,7 @@ def sends(station: Station, loads: Sequence[Load], cushion: int) -> tuple[list[S
     """The trains of one block after the other, and how long after the last probe the port is empty."""
     found: list[Send] = []
     at_s, drain_s = 0.0, 0.0
-    paced = 0.0 if station.blocker_bps < 1.02 * station.rate_bps else station.rate_bps
+    paced = 0.0 if station.blocker_bps < 1.02 * station.rate_bps else 1.01 * station.rate_bps
     for index, load in enumerate(loads):
         load_s, sentinel_s, end_s = block_s(station, load, cushion)
         frames = math.ceil(end_s * station.rate_bps / 8 / load.blocker_bytes)
@@ -109,7 +109,7 @@ def sends(station: Station, loads: Sequence[Load], cushion: int) -> tuple[list[S
         busy = ((TOP_TOS, load.blocker_bytes),)
         rate_bps = SPREAD_SHARE * station.tester_bps if load.spread else 0.0
         found += [
-            Send(blocker, sink, name + _BLOCKER, at_s, busy, frames, paced),
+            Send(blocker, sink, name + _BLOCKER, at_s, busy, frames, paced, catch_up=True),
             Send(tester, sink, name + _CUSHION, at_s + LEAD_S, full, cushion // FRAME_BYTES),
             Send(tester, sink, name + _LOAD, at_s + load_s, load.pattern, load.repeat, rate_bps),
             Send(tester, sink, name + _SENTINEL, at_s + sentinel_s, one),

@@ -45,11 +45,16 @@ class Partition:
 
 def intended(intent: QosIntent) -> Partition:
     """By codepoint.h; weighted queues are one group."""
-    weighted = sum(queue.weight is not None for queue in intent.queues.values())
+    lowest = max(0, len(weighted(intent)) - 1)
     groups: dict[int, set[int]] = {}
     for dscp in range(CODEPOINTS):
-        groups.setdefault(max(queue_of_dscp(dscp), weighted - 1), set()).add(dscp)
+        groups.setdefault(max(queue_of_dscp(dscp), lowest), set()).add(dscp)
     return Partition(tuple(frozenset(groups[queue]) for queue in sorted(groups, reverse=True)))
+
+
+def weighted(intent: QosIntent) -> list[int]:
+    """The queues that share by weight."""
+    return [number for number in range(QUEUES) if intent.queue(number).weight is not None]
 
 
 def orders(rounds: int, seed: int) -> list[list[int]]:
@@ -62,11 +67,13 @@ def orders(rounds: int, seed: int) -> list[list[int]]:
     return found
 
 
-def measured(passes: Sequence[Pass]) -> Partition:
+def measured(passes: Sequence[Pass], alike: frozenset[int] = frozenset()) -> Partition:
     """From passes of (codepoints in the order of sending, in that of arrival, how many arrived before the sentinel).
 
     Passes of an undisturbed block have the same codepoints before the sentinel: the top queue's. Only passes that have
     the most frequent such set are believed; the partition is empty, all codepoints unclear, when they are too few.
+    alike: codepoints of weighted queues, whose order among each other says nothing; they are in one group unless they
+    are in another's queue.
     """
     sets = Counter(frozenset(arrived[:count]) for _, arrived, count in passes)
     top, times = max(sets.items(), key=lambda one: one[1], default=(frozenset(), 0))
@@ -87,7 +94,15 @@ def measured(passes: Sequence[Pass]) -> Partition:
     with np.errstate(invalid="ignore", divide="ignore"):
         before, as_sent = before / both, as_sent / both
     rest = [dscp for dscp in range(CODEPOINTS) if seen[dscp] and dscp not in top]
-    groups, unclear = _groups(rest, before, as_sent)
+    groups, unclear = _groups([dscp for dscp in rest if dscp not in alike], before, as_sent)
+    loose = set()
+    for dscp in alike.intersection(rest):
+        home = [group for group in groups if np.median([as_sent[dscp, other] for other in group]) >= AGREE]
+        if home:
+            groups[groups.index(home[0])] |= {dscp}
+        else:
+            loose.add(dscp)
+    groups += [frozenset(loose)] if loose else []
     unclear |= {dscp for dscp in range(CODEPOINTS) if not seen[dscp]}
     return Partition(tuple(([top] if top else []) + groups), frozenset(unclear))
 
@@ -146,7 +161,7 @@ def judge(intent: QosIntent, where: str, found: Partition, blocks: int) -> Row:
     wanted = intended(intent)
     told = differences(Partition(tuple(left for group in wanted.groups if (left := group - found.unclear))), found)
     what = "all 64 codepoints"
-    if any(queue.weight is not None for queue in intent.queues.values()):
+    if len(weighted(intent)) > 1:
         what += ", weighted queues as one"
     measured = f"{_count(found.groups, 'group')}, " + ("as intended" if not told else told[0])
     if len(told) > 1:
@@ -170,7 +185,8 @@ def probe(prober: Prober, station: Station, intent: QosIntent, seed: int) -> Row
         why = found.doubt or "no probe arrived"
         return starved(Row(ROW, station.port, "all 64 codepoints", "", "nothing", "exact", "deviates", why),
                        found.lost)  # fmt: skip
-    return starved(judge(intent, station.port, measured(told), len(told)), found.lost)
+    alike = intended(intent).groups[-1] if len(weighted(intent)) > 1 else frozenset()
+    return starved(judge(intent, station.port, measured(told, alike), len(told)), found.lost)
 
 
 def _pass(block: Block) -> Pass:

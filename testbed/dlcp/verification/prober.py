@@ -27,6 +27,7 @@ class Send:
     """A train: probes that one host sends to another, at_s after the others' common instant.
 
     pattern: (TOS byte, frame bytes) of probes, sent `repeat` times. rate_bps: of frames, evenly; 0 = all at once.
+    catch_up: a late probe does not put the later ones off.
     flows: source ports, taken in turn after every `burst` probes; a burst leaves at once. train: its name, unique in a
     shot.
     """
@@ -38,6 +39,7 @@ class Send:
     pattern: tuple[tuple[int, int], ...]
     repeat: int = 1
     rate_bps: float = 0.0
+    catch_up: bool = False
     flows: int = 1
     burst: int = 1
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from dlcp.model.qos import QUEUES, QosIntent
 from dlcp.transport.codepoint import tos_of_queue
 from dlcp.verification.blocks import Block, Load, shoot
+from dlcp.verification.codepoints import weighted
 from dlcp.verification.prober import FRAME_BYTES, SMALLEST_BYTES, Prober
 from dlcp.verification.rows import Row, Verdict, starved, unsupported
 from dlcp.verification.stations import Station, cushion_bytes
@@ -39,11 +40,6 @@ def warm_up(prober: Prober, station: Station, intent: QosIntent) -> None:
     """Some frames through every queue, not judged: a shaper may let a queue's first packets through as a welcome."""
     load = Load(tuple((tos_of_queue(queue), FRAME_BYTES) for queue in range(TOP)), 2)
     shoot(prober, station, lambda: [load], cushion_bytes(intent), wanted=1, most=1, all_count=True)
-
-
-def weighted(intent: QosIntent) -> list[int]:
-    """The queues that share by weight."""
-    return [number for number in range(QUEUES) if intent.queue(number).weight is not None]
 
 
 def inversions(queues: npt.NDArray[np.int64], higher: int, lower: int) -> int:

@@ -49,12 +49,14 @@ def station(
     far = [host for host in graph.hosts if host not in near and host != sink and graph.next_hops(switch, host)]
     if not near:
         return f"no other host hangs on {switch}: what comes from elsewhere may arrive in any order"
-    for tester in reversed(near):
-        for blocker in [*(host for host in near if host != tester), *far]:
-            if (blocker_bps := _narrowest(graph, blocker, sink)) >= 0.999 * rate_bps:
-                tester_bps = slow.get((tester, switch), graph.link_rate_bps(tester, switch))
-                first = (blocker, graph.neighbours[blocker][0])
-                blocker_bps = min(blocker_bps, slow.get(first, blocker_bps))
+    filling = {blocker: _narrowest(graph, blocker, sink) for blocker in [*near, *far]}
+    for blocker in sorted(filling, key=lambda host: filling[host]):  # the slowest that does: its own link paces it best
+        testers = [host for host in near if host != blocker]
+        if filling[blocker] >= 0.999 * rate_bps and testers:
+            first, tester = (blocker, graph.neighbours[blocker][0]), testers[0]
+            tester_bps = slow.get((tester, switch), graph.link_rate_bps(tester, switch))
+            blocker_bps = min(filling[blocker], slow.get(first, filling[blocker]))
+            if blocker_bps >= 0.999 * rate_bps:
                 return Station(switch, sink, tester, blocker, rate_bps, tester_bps, blocker_bps)
     return "no host beside the one that probes can keep the port busy"
 
@@ -72,11 +74,11 @@ def cushion_bytes(intent: QosIntent) -> int:
 
 
 def _narrowest(graph: Graph, host: str, sink: str) -> float:
-    """What certainly fits through one shortest path."""
+    """What certainly comes through on one shortest path, its last link left out."""
     node, rate_bps = host, float("inf")
     distances = graph.distances_to(sink)
     while node != sink and node in distances:
         hops = [hop for hop in graph.neighbours[node] if distances.get(hop, -1) == distances[node] - 1]
-        rate_bps = min(rate_bps, *(graph.link_rate_bps(node, hop) for hop in hops))
+        rate_bps = min([rate_bps, *(graph.link_rate_bps(node, hop) for hop in hops if hop != sink)])
         node = hops[0]
     return rate_bps
