@@ -103,6 +103,11 @@ def test_a_busy_machine_spoils_it() -> None:
     assert "differ by 90%" in sample(spread=0.9).spoiled
 
 
+def test_a_spoiled_one_that_was_kept_is_told_wherever_it_counts() -> None:
+    store(sample(other_busy=0.3))
+    assert "others' work took 30%" in costs().source
+
+
 def windows(idle: float, bare_us: float, one_us: float, three_us: float) -> dict[str, list[Window]]:
     """Five alike rounds of a second and ten thousand packets; idle: cores that others take."""
     packets = 10_000

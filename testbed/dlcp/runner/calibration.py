@@ -105,7 +105,8 @@ def costs() -> Costs:
     if found.calibration is None:
         return Costs(DEFAULT.ends_s, DEFAULT.hop_s, f"{DEFAULT.source}, for {found.why}", measured=False)
     one = found.calibration
-    return Costs(one.ends_us / 1e6, one.hop_us / 1e6, f"measured here on {one.measured[:10]}", measured=True)
+    doubt = f", but {one.spoiled}: measure it again when it is quiet" if one.spoiled else ""
+    return Costs(one.ends_us / 1e6, one.hop_us / 1e6, f"measured here on {one.measured[:10]}{doubt}", measured=True)
 
 
 def command() -> str:
