@@ -24,7 +24,7 @@ WEIGHTS = {0: 2, 1: 3, 2: 8}
 
 
 def port(**more: object) -> Port:
-    return Port("s1-h1", 100e6, behind_bucket=False, filters=(), **more)  # type: ignore[arg-type]
+    return Port("s1-h1", 100e6, cuts=False, filters=(), **more)  # type: ignore[arg-type]
 
 
 def said(line: str, word: str) -> str:
@@ -64,7 +64,7 @@ def test_each_frame_of_a_frozen_queue_costs_its_stop(stop_s: float) -> None:
     ceiling = frozen(stop_s)
     assert ceiling.charged_bytes * 8 / round(ceiling.rate_bps) == pytest.approx(stop_s, rel=1e-3)
     line = queue_line(port(ceilings={3: ceiling}), 3)
-    assert int(said(line, "mpu")) == ceiling.charged_bytes > FRAME_BYTES
+    assert int(said(line, "mpu")) == ceiling.charged_bytes == int(said(line, "overhead")) + FRAME_BYTES < 2**16
     assert said(line, "ceil") == f"{ceiling.rate_bps:.0f}bit"
 
 
@@ -74,14 +74,17 @@ def test_a_paused_queue_keeps_its_place() -> None:
     assert usual.replace("ceil 100000000bit", "") == paused.replace("ceil 1000000bit", "")
 
 
-def test_a_rate_is_changed_in_place() -> None:
-    switch = rate_lines(port())
-    assert len(switch) == 9
-    assert all(line.startswith("class change dev s1-h1 ") for line in switch)
-    (host,) = rate_lines(Port("h1-eth0", 10e6, behind_bucket=True, filters=()))
-    assert host.startswith("qdisc change dev h1-eth0 root handle 2: tbf rate 10000000bit ")
-    made = port_lines(Port("h1-eth0", 10e6, behind_bucket=True, filters=()))
-    assert host.replace(" change ", " add ") in made
+@pytest.mark.parametrize(("device", "cuts"), [("s1-h1", False), ("h1-eth0", True)])
+def test_a_rate_is_changed_in_place(device: str, cuts: bool) -> None:
+    slow, fast = (Port(device, rate_bps, cuts=cuts, filters=()) for rate_bps in (10e6, 100e6))
+    lines = rate_lines(slow)
+    assert len(lines) == 9
+    assert all(line.startswith(f"class change dev {device} ") for line in lines)
+    assert [said(line, "ceil") for line in lines] == ["10000000bit"] * 9
+    assert [line.replace(" change ", " add ") for line in lines] == [
+        line for line in port_lines(slow) if line.startswith("class ")
+    ]
+    assert not set(lines) & set(rate_lines(fast))
 
 
 def test_a_socket_names_a_queue_as_tc_does() -> None:
