@@ -11,7 +11,7 @@ from scipy import stats
 
 from dlcp.model.qos import DropProfile, QosIntent, QueueIntent
 from dlcp.verification import binomial, curves
-from dlcp.verification.blocks import Block, Load
+from dlcp.verification.blocks import Block, Load, calm
 from dlcp.verification.verify import room_bytes
 
 INTENDED = DropProfile(minimum=6_000, maximum=16_000, probability=0.5)
@@ -102,6 +102,12 @@ def test_samples__the_backlog_is_what_was_admitted_before() -> None:
     backlogs, struck = curves.samples(CURVE, [arrived(load, {3})], 10_000)
     assert backlogs.tolist() == [200, 464, 664]
     assert struck.tolist() == [False, True, False]
+
+
+def test_calm__a_block_whose_port_stood_still_has_not_held() -> None:
+    block = arrived(Load(((0x60, 200),), 3), set())
+    still = Block(block.load, block.numbers, block.tos, 0, 30_000.0)
+    assert [one.held for one in calm([block, still], 14_000)] == [True, False]
 
 
 def test_samples__marks_are_told_of_packets_that_arrived() -> None:

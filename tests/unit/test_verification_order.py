@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from dlcp.model.qos import DropProfile, QosIntent, QueueIntent
+from dlcp.model.qos import DropProfile, Pfc, QosIntent, QueueIntent
 from dlcp.transport.codepoint import queue_of_dscp
 from dlcp.verification import codepoints, limits, service
 from dlcp.verification.again import settled
 from dlcp.verification.blocks import Block
 from dlcp.verification.rows import Row, Verdict, exit_code, starved
+from dlcp.verification.verify import _unseen as unseen
 
 PLAIN = QosIntent(name="plain", port_buffer="100 kB")
 TOP = 7
@@ -217,6 +218,13 @@ def test_starved_probes_prove_no_deviation() -> None:
     assert starved(row("deviates"), "cpu_busy").verdict == "inconclusive"
     assert starved(row("ok"), "cpu_busy").verdict == "ok"
     assert starved(row("deviates"), "").verdict == "deviates"
+
+
+def test_what_no_probe_looks_at_is_said() -> None:
+    pfc = Pfc(queues=(3,), xoff="30 kB", xon="20 kB")
+    (told,) = unseen(PLAIN.model_copy(update={"pfc": pfc}))
+    assert (told.check, told.verdict, told.intended) == ("pfc", "unsupported", "pause beyond 30 kB, until 20 kB")
+    assert unseen(PLAIN) == []
 
 
 @pytest.mark.parametrize(("verdict", "code"), [("ok", 0), ("unsupported", 0), ("deviates", 4), ("inconclusive", 4)])

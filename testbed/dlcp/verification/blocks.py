@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -143,6 +143,12 @@ def read(loads: Sequence[Load], arrivals: Arrivals, rate_bps: float) -> list[Blo
             int(arrivals["arrived_ns"][mine].max()) if len(mine) else 0,
         ))  # fmt: skip
     return found
+
+
+def calm(blocks: Sequence[Block], most_bytes: float) -> list[Block]:
+    """The blocks, those as not held in which the top queue came to hold more: a port that stood still for a moment
+    fills up, and drops for want of room what a curve would be blamed for."""
+    return [block if block.top_bytes <= most_bytes else replace(block, early=max(1, block.early)) for block in blocks]
 
 
 @dataclass(frozen=True)

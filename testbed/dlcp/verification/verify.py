@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dlcp.model.qos import QUEUES, QosIntent
 from dlcp.model.topology import Graph
+from dlcp.model.units import show_size
 from dlcp.verification import balance, codepoints, curves, limits, overload, paths, rates, service
 from dlcp.verification.again import settled
 from dlcp.verification.binomial import FALSE_ALARM
-from dlcp.verification.blocks import shoot
+from dlcp.verification.blocks import calm, shoot
 from dlcp.verification.counting import probe_codepoints
 from dlcp.verification.prober import FRAME_BYTES, Prober
 from dlcp.verification.rows import Row, starved, unsupported
@@ -85,7 +86,7 @@ def plan(
     alpha = FALSE_ALARM / max(1, bands(graph, intent, len(close)))
     steps = [
         Step("codepoints by counters", 3, lambda: probe_codepoints(prober, graph)),
-        Step("ports that probes cannot fill", 0, lambda: _unfilled(graph, ports)),
+        Step("what probes cannot see", 0, lambda: [*_unfilled(graph, ports), *_unseen(intent)]),
     ]
     steps += [Step(f"{one.port}: order of service", 1, _Service(prober, one, intent, seed)) for one in stations]
     for one in close:
@@ -107,11 +108,16 @@ def bands(graph: Graph, intent: QosIntent, ports: int) -> int:
     return ports * curved * curves.BINS + sum(len(one.hops) for one in balance.crossings(graph))
 
 
+def busy_bytes(intent: QosIntent) -> int:
+    """What the top queue holds at most in a block that was not disturbed: the cushion, and a few frames more."""
+    return cushion_bytes(intent) + 3 * FRAME_BYTES
+
+
 def room_bytes(intent: QosIntent, queue: int) -> int:
     """What a queue can surely hold while the cushion, and a frame or two of the blocker, wait in the top queue."""
     own = intent.queue(queue)
     kept = sum(other.reserved_bytes for number, other in intent.queues.items() if number not in (queue, QUEUES - 1))
-    busy = max(cushion_bytes(intent) + 3 * FRAME_BYTES, intent.queue(QUEUES - 1).reserved_bytes)
+    busy = max(busy_bytes(intent), intent.queue(QUEUES - 1).reserved_bytes)
     room = intent.port_buffer_bytes - kept - busy
     if intent.shared_buffer_bytes is not None:
         free = own.alpha * (intent.shared_buffer_bytes - busy) / (1 + own.alpha)
@@ -152,6 +158,7 @@ class _Curve:
         load = curves.load_of(curve, room)
         cushion = cushion_bytes(self.intent)
         found = shoot(self.prober, self.station, lambda: [load] * BLOCKS, cushion, wanted=BLOCKS // 2)
+        found = replace(found, blocks=calm(found.blocks, busy_bytes(self.intent)))
         if curve.averaging:
             backlogs, struck = curves.averaged_samples(curve, found.blocks, room, self.station.rate_bps)
         else:
@@ -181,6 +188,15 @@ class _Overload:
 
     def __call__(self) -> list[Row]:
         return overload.probe(self.prober, self.station, self.intent)
+
+
+def _unseen(intent: QosIntent) -> list[Row]:
+    """A row for each part of an intent that no probe looks at."""
+    if intent.pfc is None:
+        return []
+    queues = ", ".join(map(str, intent.pfc.queues))
+    wanted = f"pause beyond {show_size(intent.pfc.xoff_bytes)}, until {show_size(intent.pfc.xon_bytes)}"
+    return [unsupported("pfc", "fabric", f"queues {queues}", wanted, "no probe makes a port pause the one before it")]
 
 
 def _unfilled(graph: Graph, ports: dict[tuple[str, str], Station | str]) -> list[Row]:
