@@ -183,7 +183,8 @@ def test_without_root_a_run_ends_with_3_and_starts_nothing(tmp_path: Path) -> No
     command = [sys.executable, "-c", code, str(tmp_path / name)]
     done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 3, done.stderr
-    assert "root: effective user 65534\n    run it as root: sudo /" in done.stderr
+    why = "emulation needs root: it makes network namespaces and loads eBPF programs"
+    assert f"root: effective user 65534; {why}\n    run it as root: sudo /" in done.stderr
     assert "not tried" not in done.stderr, "what was not tried is not known to be missing"
 
 
