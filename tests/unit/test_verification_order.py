@@ -11,8 +11,10 @@ from dlcp.model.qos import DropProfile, Pfc, QosIntent, QueueIntent
 from dlcp.transport.codepoint import queue_of_dscp
 from dlcp.verification import codepoints, limits, service
 from dlcp.verification.again import settled
-from dlcp.verification.blocks import Block
+from dlcp.verification.blocks import LEAD_S, Block, Load, block_s, read
+from dlcp.verification.prober import NO_ARRIVALS
 from dlcp.verification.rows import Row, Verdict, exit_code, starved
+from dlcp.verification.stations import Station
 from dlcp.verification.verify import _unseen as unseen
 
 PLAIN = QosIntent(name="plain", port_buffer="100 kB")
@@ -230,3 +232,23 @@ def test_what_no_probe_looks_at_is_said() -> None:
 @pytest.mark.parametrize(("verdict", "code"), [("ok", 0), ("unsupported", 0), ("deviates", 4), ("inconclusive", 4)])
 def test_exit_code(verdict: Verdict, code: int) -> None:
     assert exit_code([row("ok"), row(verdict)]) == code
+
+
+def test_a_block_whose_tester_was_late_is_left_out() -> None:
+    """Cushion, load and sentinel sent at once: in the tester the sentinel overtakes the load."""
+    load, cushion = Load(((0, 100),), 20), 2 * 1514
+    where = Station("s1", "h1", "h2", "h3", 100e6, 100e6, 100e6)
+    _, sentinel_s, end_s = block_s(where, load, cushion)
+
+    def block(sentinel_at_s: float) -> list[Block]:
+        trains = [(0, 0.0), (1, LEAD_S), (3, sentinel_at_s), (0, end_s), *[(2, LEAD_S)] * 20]
+        made = np.zeros(len(trains), NO_ARRIVALS.dtype)
+        made["train"] = [train for train, _ in trains]
+        made["sent_ns"] = [10**9 + int(at_s * 1e9) for _, at_s in trains]
+        made["arrived_ns"] = made["sent_ns"] + 100_000
+        made["number"][-20:] = np.arange(20)
+        return read(where, [load], cushion, made)
+
+    (found,) = block(sentinel_s)
+    assert (found.early, bool(found.arrived.all())) == (0, True)
+    assert block(LEAD_S) == []

@@ -29,6 +29,8 @@ MARGIN_S = 0.003
 """The blocker goes on for so long after the sentinel was to be sent."""
 REST_S = 0.002
 """Between the end of a block's drain and the next block."""
+PUNCTUAL_SHARE = 0.9
+"""Of the time planned between the cushion and the sentinel, that must have been between them."""
 MIN_HOLD_SHARE = 0.3
 """With fewer valid blocks than that of those tried, nothing is concluded."""
 _BLOCKER, _CUSHION, _LOAD, _SENTINEL = range(4)
@@ -119,9 +121,11 @@ def sends(station: Station, loads: Sequence[Load], cushion: int) -> tuple[list[S
     return found, drain_s + 2 * REST_S
 
 
-def read(loads: Sequence[Load], arrivals: Arrivals, rate_bps: float) -> list[Block]:
+def read(station: Station, loads: Sequence[Load], cushion: int, arrivals: Arrivals) -> list[Block]:
     """What became of the loads of `sends`; a block whose sentinel is missing, or into which another's probes came, is
-    left out."""
+    left out. So is one whose sentinel was sent too soon after the cushion, by a tester that was late with both: it may
+    have overtaken the load in the tester itself."""
+    rate_bps = station.rate_bps
     found = []
     trains = arrivals["train"].astype(np.int64)
     whole = np.arange(len(arrivals))
@@ -129,7 +133,11 @@ def read(loads: Sequence[Load], arrivals: Arrivals, rate_bps: float) -> list[Blo
         at = whole[trains == 4 * index + _SENTINEL]
         blocker = whole[trains == 4 * index + _BLOCKER]
         mine = whole[trains == 4 * index + _LOAD]
-        if not len(at) or not len(blocker):
+        cushioned = arrivals["sent_ns"][trains == 4 * index + _CUSHION]
+        if not len(at) or not len(blocker) or not len(cushioned):
+            continue
+        apart_s = (int(arrivals["sent_ns"][at[0]]) - int(cushioned.min())) / 1e9
+        if apart_s < PUNCTUAL_SHARE * (block_s(station, load, cushion)[1] - LEAD_S):
             continue
         others = trains[blocker[0] : max(blocker[-1], mine[-1] if len(mine) else 0) + 1] // 4
         if (others != index).any():
@@ -193,7 +201,7 @@ def shoot(
         shot = prober.shoot(trains, after_s)
         tried += len(batch)
         words = shot.lost or words
-        blocks += read(batch, shot.at(station.sink), station.rate_bps)
+        blocks += read(station, batch, cushion, shot.at(station.sink))
         if sum(all_count or block.held for block in blocks) >= wanted:
             break
     return Blocks(blocks, tried, words)
