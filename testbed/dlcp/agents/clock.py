@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import time
 
@@ -22,6 +23,13 @@ def be_punctual() -> None:
     if libc.prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_TIMERSLACK)")
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
+
+
+def go_ahead() -> None:
+    """Put the calling thread ahead of the agents', with exact timers; processes that it starts are not."""
+    be_punctual()
+    priority = os.sched_param(os.sched_get_priority_min(os.SCHED_RR))
+    os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, priority)
 
 
 class Deadlines:

@@ -7,17 +7,16 @@ another moment of the job. When the run is over, everything that still lasts is 
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
+from dlcp.agents.clock import go_ahead
 from dlcp.model.faults import FaultKind, GrayFailure, LinkDown, RateDrop
 from dlcp.model.topology import Graph
+from dlcp.substrates.beside import Beside
 from dlcp.substrates.fabric import Fabric
-from dlcp.substrates.watch import go_ahead
 
 Event = Literal["end", "begin", "reroute"]
 _ORDER: tuple[Event, ...] = ("end", "begin", "reroute")
@@ -82,33 +81,20 @@ def mean_rate_bps(faults: Sequence[FaultKind], graph: Graph, a: str, b: str, dur
     return rate_bps - missing_bits / duration_s
 
 
-class FaultPlayer:
+class FaultPlayer(Beside):
     """Carries a timeline out while its block lasts; start_s: the job's start (CLOCK_MONOTONIC).
 
-    Leaving the block mends what still lasts. Raises there what went wrong in the thread, if nothing else did.
+    Leaving the block mends what still lasts.
     """
 
     def __init__(self, fabric: Fabric, actions: Sequence[Action], start_s: float) -> None:
+        super().__init__("faults")
         self.done: list[Done] = []
         self.lasting: tuple[str, ...] = ()
         """What had begun and not ended when the block ended, in words."""
         self._fabric = fabric
         self._actions = tuple(actions)
         self._start_s = start_s
-        self._stop = threading.Event()
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._play, daemon=True, name="faults")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._mend()
-        if self._error is not None and error is None:
-            raise self._error
 
     @property
     def late_s(self) -> float:
@@ -124,20 +110,17 @@ class FaultPlayer:
             if action.event == "begin" and action.fault not in begun
         ]
 
-    def _play(self) -> None:
-        try:
-            go_ahead()
-            for action in filter(lambda action: math.isfinite(action.at_s), self._actions):
-                if self._stop.wait(max(0.0, self._start_s + action.at_s - time.monotonic())):
-                    return
-                self._call(action.call, *action.arguments)
-                self.done.append(Done(action, time.monotonic() - self._start_s))
-                if action.call == "set_rate":
-                    self._fabric.verify_link(*action.arguments[:2])
-        except Exception as error:  # raised again where the block ends
-            self._error = error
+    def _work(self) -> None:
+        go_ahead()
+        for action in filter(lambda action: math.isfinite(action.at_s), self._actions):
+            if self._over.wait(max(0.0, self._start_s + action.at_s - time.monotonic())):
+                return
+            self._call(action.call, *action.arguments)
+            self.done.append(Done(action, time.monotonic() - self._start_s))
+            if action.call == "set_rate":
+                self._fabric.verify_link(*action.arguments[:2])
 
-    def _mend(self) -> None:
+    def _put_right(self) -> None:
         """End what has begun; routes last."""
         over = [done.action for done in self.done]
         ended = {action.fault for action in over if action.event == "end"}

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from dlcp.substrates.beside import Beside
 
 SAMPLE_INTERVAL_S = 0.25
 
@@ -119,22 +120,13 @@ def reasons(judged: dict[str, dict[str, Any]]) -> str:
     )
 
 
-class MachineMonitor:
-    """Samples CPU use and softnet drops of the whole machine in a thread; rows as in the table `hosts`."""
+class MachineMonitor(Beside):
+    """Samples CPU use and softnet drops of the whole machine while its block lasts; rows as in the table `hosts`."""
 
     def __init__(self) -> None:
+        super().__init__("machine-monitor")
         self.rows: list[dict[str, Any]] = []
         self._begun_s = time.monotonic()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True, name="machine-monitor")
-
-    def __enter__(self) -> MachineMonitor:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
 
     def cpu_busy(self, start_s: float, end_s: float) -> float:
         """Mean busy share of all cores between two CLOCK_MONOTONIC instants; 0 when no sample fell in."""
@@ -149,12 +141,12 @@ class MachineMonitor:
         """Packets dropped by softnet since the start."""
         return sum(row["softnet_dropped"] for row in self.rows)
 
-    def _sample(self) -> None:
+    def _work(self) -> None:
         before_s, before_drops, due = cpu_busy_s(), _softnet_drops(), time.monotonic()
         looked_s = due
-        while not self._stop.is_set():
+        while not self._over.is_set():
             due += SAMPLE_INTERVAL_S
-            self._stop.wait(max(0.0, due - time.monotonic()))
+            self._over.wait(max(0.0, due - time.monotonic()))
             busy_s, drops, now = cpu_busy_s(), _softnet_drops(), time.monotonic()
             available_s = (now - looked_s) * (os.cpu_count() or 1)
             self.rows.append({

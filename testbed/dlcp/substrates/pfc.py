@@ -12,19 +12,18 @@ late the loop was, and whether a lossless queue dropped all the same, is judged 
 
 from __future__ import annotations
 
-import threading
 import time
 from contextlib import nullcontext
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dlcp.agents.clock import go_ahead
 from dlcp.model.qos import Pfc, QosIntent
 from dlcp.model.topology import Graph
+from dlcp.substrates.beside import Beside
 from dlcp.substrates.fabric import Fabric
-from dlcp.substrates.watch import go_ahead
 
 PERIOD_S = 0.001
 """Between two looks. At 100 Mbit/s a neighbour sends 8 frames in it."""
@@ -33,13 +32,14 @@ Pause = tuple[str, str, int]
 """A port that is paused: its node, the switch that it leads to, the queue."""
 
 
-class PauseLoop:
-    """Pauses and resumes while its block lasts, from a thread; leaving the block resumes everything.
+class PauseLoop(Beside):
+    """Pauses and resumes while its block lasts; leaving the block resumes everything.
 
-    pauses: how often a port was paused. Raises at the block's end what went wrong in the thread, if nothing else did.
+    pauses: how often a port was paused.
     """
 
     def __init__(self, fabric: Fabric, graph: Graph, pfc: Pfc) -> None:
+        super().__init__("pfc")
         self.pauses = 0
         self._fabric = fabric
         self._pfc = pfc
@@ -49,20 +49,6 @@ class PauseLoop:
         self._paused: dict[Pause, float] = {}
         self._paused_s = 0.0
         self._late_s: list[float] = []
-        self._stop = threading.Event()
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._loop, daemon=True, name="pfc")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._set(set())
-        if self._error is not None and error is None:
-            raise self._error
 
     @property
     def late_s(self) -> float:
@@ -74,17 +60,17 @@ class PauseLoop:
         latest_s = max(self._late_s, default=0.0)
         return {"pauses": self.pauses, "paused_s": self._paused_s, "late_p99_s": self.late_s, "latest_s": latest_s}
 
-    def _loop(self) -> None:
-        try:
-            go_ahead()
-            due_s = time.monotonic()
-            while not self._stop.wait(max(0.0, due_s - time.monotonic())):
-                now_s = time.monotonic()
-                self._late_s.append(now_s - due_s)
-                self._look()
-                due_s = max(due_s, now_s - PERIOD_S) + PERIOD_S  # what was missed is late once
-        except Exception as error:  # raised again where the block ends
-            self._error = error
+    def _work(self) -> None:
+        go_ahead()
+        due_s = time.monotonic()
+        while not self._over.wait(max(0.0, due_s - time.monotonic())):
+            now_s = time.monotonic()
+            self._late_s.append(now_s - due_s)
+            self._look()
+            due_s = max(due_s, now_s - PERIOD_S) + PERIOD_S  # what was missed is late once
+
+    def _put_right(self) -> None:
+        self._set(set())
 
     def _look(self) -> None:
         backlogs = self._fabric.backlogs()[:, self._queues]

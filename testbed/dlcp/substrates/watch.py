@@ -8,20 +8,18 @@ are watched by themselves (agents.clock).
 from __future__ import annotations
 
 import math
-import os
-import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dlcp.agents.clock import Deadlines, be_punctual
+from dlcp.agents.clock import Deadlines, go_ahead
 from dlcp.model.topology import Graph
+from dlcp.substrates.beside import Beside
 from dlcp.substrates.fabric import Fabric
 from dlcp.switches.tc import FRAME_BYTES
 
@@ -79,13 +77,14 @@ class _Stretch:
     sent_bytes: dict[str, int]
 
 
-class Watch:
+class Watch(Beside):
     """Watches a fabric from __enter__ to __exit__. every_s: how often backlogs are sampled; None = not.
 
     shaky: ports (SWITCH-NEIGHBOUR) whose rate changes or pauses on purpose: they are not held to it.
     """
 
     def __init__(self, fabric: Fabric, graph: Graph, every_s: float | None, shaky: Collection[str] = ()) -> None:
+        super().__init__("watch")
         self.saturation = Saturation()
         self.samples = Samples()
         self._fabric = fabric
@@ -96,16 +95,6 @@ class Watch:
         self._canary = Deadlines()
         self._before: npt.NDArray[np.bool_] = np.zeros((len(self._ports), 1), dtype=bool)
         self._stretch: _Stretch | None = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True, name="watch")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._stop.set()
-        self._thread.join()
 
     @property
     def late_s(self) -> float:
@@ -126,14 +115,14 @@ class Watch:
             "backlog_bytes": sizes.astype(np.int64),
         }
 
-    def _run(self) -> None:
+    def _work(self) -> None:
         go_ahead()
         now_s = time.monotonic()
         due_s = {"canary": now_s + CANARY_S, "look": now_s + LOOK_EVERY_S, "end": math.inf}
         every_s = {"canary": CANARY_S, "look": LOOK_EVERY_S}
         if self._every_s is not None:
             due_s["sample"], every_s["sample"] = now_s, self._every_s
-        while not self._stop.is_set():
+        while not self._over.is_set():
             what = min(due_s, key=due_s.__getitem__)
             at_s = due_s[what]
             self._canary.sleep_until(at_s)
@@ -180,13 +169,6 @@ class Watch:
             self.saturation.sent_bytes += after[port] - stretch.sent_bytes[port]
             self.saturation.expected_bytes += float(self._rates[index]) * seconds
             self.saturation.stretches += 1
-
-
-def go_ahead() -> None:
-    """Put the calling thread ahead of the agents', with exact timers; processes that it starts are not."""
-    be_punctual()
-    priority = os.sched_param(os.sched_get_priority_min(os.SCHED_RR))
-    os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, priority)
 
 
 def _sent_bytes() -> dict[str, int]:
