@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -78,3 +79,30 @@ def test_with_pfc_nothing_drops_and_other_queues_pass(inside: Callable[..., Any]
     assert seen["arrived"] == [seen["sent"][0] + seen["sent"][1], seen["sent"][2]]
     assert seen["pfc"]["pauses"] > 5
     assert 60_000 < seen["peak_bytes"] < 500_000
+
+
+def read_back_meanwhile(times: int) -> int:
+    """A link is read back while one of its queues pauses and resumes; how often it has paused."""
+    pauses, over = [0], threading.Event()
+    with Fabric(GRAPH, plain(500_000), seed=1, host_settings=HostSettings()) as fabric:
+
+        def pause_and_resume() -> None:
+            while not over.wait(0.001):
+                fabric.pause("s1", "s2", LOSSLESS)
+                fabric.resume("s1", "s2", LOSSLESS)
+                pauses[0] += 1
+
+        thread = threading.Thread(target=pause_and_resume)
+        thread.start()
+        try:
+            for _ in range(times):
+                fabric.verify_link("s1", "s2")
+        finally:
+            over.set()
+            thread.join()
+    return pauses[0]
+
+
+def test_a_link_can_be_read_back_while_queues_pause(inside: Callable[..., Any]) -> None:
+    """As a rate drop is, once it has taken effect."""
+    assert inside(read_back_meanwhile, times=20) > 0

@@ -19,8 +19,9 @@ FORMAT_VERSION = 1
 class Scaling(Frozen):
     """How a lab is shrunk into this machine (DESIGN.md, "Scaling a lab into a laptop").
 
-    Message sizes are divided by byte_scale; compute times, link delays and protocol timers are multiplied by
-    time_dilation; the emulated link then runs at lab_rate / (byte_scale · time_dilation).
+    Message sizes are divided by byte_scale; compute times and protocol timers are multiplied by time_dilation. What a
+    topology and the faults say is as emulated: links run at lab_rate / (byte_scale · time_dilation), and a delay there
+    is the lab's × time_dilation.
     scaled_down: by how much `--scale-down` has divided link rates and multiplied byte_scale, beyond what is written.
     """
 

@@ -22,8 +22,7 @@ class Parts:
     """What could be read. None, or no entry, where the file has a problem of its own already.
 
     Lists are kept by their position in the file. job_names: all jobs of the file, readable or not. load_balancing: the
-    switches that it names.
-    workloads: by name, those that are valid.
+    switches that it names. workloads: by name, those that are valid.
     """
 
     topology: TopologyKind | None = None

@@ -29,7 +29,7 @@ Node = Annotated[str, AfterValidator(_node_name)]
 
 
 class Link(Frozen):
-    """A full-duplex cable between two nodes; rate and propagation delay hold in each direction."""
+    """A full-duplex cable between two nodes; rate and propagation delay, both as emulated, hold in each direction."""
 
     a: str
     b: str

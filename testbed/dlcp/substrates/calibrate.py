@@ -21,6 +21,7 @@ from dlcp.errors import MachineCannot, Problem
 from dlcp.model.qos import QosIntent
 from dlcp.model.topology import LeafSpine
 from dlcp.model.workload import HostSettings
+from dlcp.substrates.devices import Devices
 from dlcp.substrates.fabric import Fabric
 from dlcp.substrates.fidelity import cores, cpu_busy_s
 from dlcp.substrates.netns import Namespace
@@ -230,8 +231,8 @@ def _bare_flows(fabric: Fabric) -> list[_Flow]:
     ends = []
     for host, device, address in zip((first, second), _BARE, _BARE_ADDRESSES, strict=True):
         namespace = fabric.namespace(host)
-        off = [word for name in ("tso", "gso", "gro", "tx-udp-segmentation") for word in (name, "off")]
-        namespace.run(["ethtool", "-K", device, *off])
+        with Devices(namespace) as devices:
+            devices.disable_offloads(device)
         namespace.run(["ip", "-batch", "-"], [f"address add {address}/30 dev {device}", f"link set {device} up"])
         ends.append((namespace, address))
     return [_Flow(*ends[n % 2], *ends[1 - n % 2]) for n in range(HOSTS)]

@@ -22,6 +22,7 @@ from dlcp.agents.session import JobResult, JobSession
 from dlcp.agents.traffic_plan import TrafficSpec, host_rates_bps
 from dlcp.errors import Problem
 from dlcp.model.experiment import experiment_intent
+from dlcp.model.faults import GrayFailure
 from dlcp.model.qos import Pfc
 from dlcp.model.regime import regime
 from dlcp.model.result import DROP_CAUSES, RunResult
@@ -204,10 +205,9 @@ class _Conductor:
         return _Observed(start_s, end_s, monitor, watch, found)
 
     def _faulty_ports(self) -> list[str]:
-        """Switch ports whose rate a fault of the experiment changes or stops."""
-        ends = [getattr(fault, "link", None) or getattr(fault, "port", ()) for fault in self._run.experiment.faults]
-        pairs = [(pair, pair[::-1]) for pair in ends if pair]
-        return ["-".join(way) for both in pairs for way in both]
+        """Ends of the links at which a fault of the experiment changes what a port sends; a loss does not."""
+        ends = [fault.ends for fault in self._run.experiment.faults if not isinstance(fault, GrayFailure)]
+        return ["-".join(way) for pair in ends for way in (pair, pair[::-1])]
 
     def _write(
         self, job: JobResult, training: Columns | None, ports: list[dict[str, Any]], observed: _Observed

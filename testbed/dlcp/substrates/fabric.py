@@ -148,7 +148,8 @@ class Fabric:
     def verify_link(self, a: str, b: str) -> None:
         """Read a link's two ends back, as verify() does all. Takes some milliseconds an end."""
         for end in self._both_ends(a, b):
-            self._verify_some(end.node if end.is_host else _OWN, [self._tc[end.device]])
+            with self._tc.unchanged():
+                self._verify_some(end.node if end.is_host else _OWN, [self._tc[end.device]])
 
     def freeze(self, node: str, neighbour: str, queue: int, for_s: float) -> None:
         """Let nothing out of a queue of a node's port towards a neighbour for so long, to a few milliseconds.

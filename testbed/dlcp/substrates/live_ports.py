@@ -9,6 +9,7 @@ import struct
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from dlcp.errors import Problem
@@ -70,6 +71,10 @@ class LivePorts:
     def session(self, namespace: Namespace) -> TcSession:
         """The session of a namespace."""
         return self._sessions[namespace.name]
+
+    def unchanged(self) -> AbstractContextManager[object]:
+        """A block in which other threads' changes wait, so that a port may be compared with what it should be."""
+        return self._lock
 
     def set_rate(self, device: str, rate_bps: float) -> None:
         """Shape to another rate in place."""

@@ -15,6 +15,8 @@ from mininet.link import Intf, Link
 from mininet.net import Mininet
 from mininet.node import Host, Switch
 
+from dlcp.substrates.wiring import FIRST_ADDRESS, NETWORK_BITS
+
 _NODES_AT_A_TIME = 4
 
 
@@ -76,7 +78,7 @@ def empty_network(hosts: Mapping[str, str], switches: Iterable[str]) -> Any:
         intf=FabricInterface,
         controller=None,
         build=False,
-        ipBase="198.18.0.0/15",
+        ipBase=f"{FIRST_ADDRESS}/{NETWORK_BITS}",
     )
     with ThreadPoolExecutor(_NODES_AT_A_TIME) as pool:
         made_hosts = list(pool.map(lambda name: FabricHost(name, ip=hosts[name]), hosts))

@@ -21,6 +21,8 @@ from dlcp.switches.tc import require_no_difference
 PROGRAM = "wire_ingress"
 _LIMIT_PACKETS = 1_000_000
 """More than any delay holds: nothing is lost here."""
+_TICK_S = 1e-6
+"""Older kernels count a delay in ticks of 64 ns, and tc prints it cut off."""
 _TRIED = "netem0"
 
 
@@ -79,7 +81,3 @@ def _delay_differences(wire: WireEnd, roots: Sequence[Mapping[str, Any]]) -> lis
     if kind == "netem" and (live_s is None or abs(live_s - wire.delay_s) > _TICK_S):
         return [f"its delay is {live_s} s, not {wire.delay_s} s"]
     return []
-
-
-_TICK_S = 1e-6
-"""Older kernels count a delay in ticks of 64 ns, and tc prints it cut off."""

@@ -38,7 +38,6 @@ from dlcp.switches.tc import FRAME_BYTES
 
 _DRAIN_POLL_S = 0.005
 
-
 _DEFECT = "this is a defect; please report it"
 
 _NO_SWITCH = 2**32 - 1
@@ -114,7 +113,8 @@ class EmulatedSwitches:
         """Write every map, read every value back. Raises Problem at the first difference, or when the intent names a
         switch that is not there."""
         if unknown := set(intent.switch_load_balancing) - set(self._names):
-            raise Problem(f"QoS intent {intent.name}", f"names switches that are not there: {', '.join(unknown)}")
+            missing = ", ".join(sorted(unknown))
+            raise Problem(f"QoS intent {intent.name}", f"names switches that are not there: {missing}")
         draw = random.Random(seed)
         self._configs = {
             index: SwitchConfig(
