@@ -187,36 +187,54 @@ static __always_inline uint64_t now_for(const struct dlcp_port_config *config)
 	return config->flags & DLCP_PORT_AVERAGES ? bpf_ktime_get_ns() : 0;
 }
 
+/* Counts a frame out of its queue; returns by how much that lowers what the queue holds beyond its own. A wrong account
+ * ends at nothing instead of below it, where the port would refuse everything: the counters tell of it. Under the port's
+ * lock. */
+static __always_inline uint64_t take(const struct place *place, const struct frame *frame, uint64_t now_ns)
+{
+	uint64_t found = *place->backlog_bytes;
+	uint64_t left = found > frame->bytes ? found - frame->bytes : 0;
+	uint64_t freed = dlcp_aqm_taken_bytes(place->aqm, left, found - left);
+
+	*place->backlog_bytes = left;
+	place->port->beyond_bytes -= freed;
+	if (!left && place->config->flags & DLCP_PORT_AVERAGES)
+		dlcp_aqm_empty(&place->queue->average, now_ns);
+	return freed;
+}
+
+/* Gives back to a switch's shared buffer, if it has one, what a frame took of it at one of its ports. */
+static __always_inline void give_back(const struct dlcp_port_config *config, uint64_t freed)
+{
+	uint32_t owner = config->switch_index;
+	uint64_t *used = config->flags & DLCP_PORT_SHARES ? bpf_map_lookup_elem(&shared, &owner) : 0;
+
+	if (used)
+		dlcp_aqm_give_shared(used, freed);
+}
+
 /* Takes a frame that has crossed a link out of the far end's egress queue; 0 when the link has lost it. */
 static __always_inline int cross(uint32_t ingress, const struct frame *frame)
 {
 	struct place place;
+	uint64_t freed;
 	int severed;
 
 	if (!find(ingress ^ 1, frame, &place))
 		return 0;
-	uint32_t owner = place.config->switch_index;
-	uint64_t *used = place.config->flags & DLCP_PORT_SHARES ? bpf_map_lookup_elem(&shared, &owner) : 0;
 	uint64_t now_ns = now_for(place.config);
 
 	bpf_spin_lock(&place.port->lock);
 	settle(&place);
-	uint64_t left = *place.backlog_bytes - frame->bytes;
-	uint64_t taken = dlcp_aqm_taken_bytes(place.aqm, left, frame->bytes);
-
-	*place.backlog_bytes = left;
-	place.port->beyond_bytes -= taken;
+	freed = take(&place, frame, now_ns);
 	add(&place.counters->sent, 1, frame->bytes);
-	if (!left && place.config->flags & DLCP_PORT_AVERAGES)
-		dlcp_aqm_empty(&place.queue->average, now_ns);
 	severed = place.queue->doomed_packets || place.config->flags & DLCP_PORT_DOWN;
 	if (severed)
 		add(&place.counters->severed, 1, frame->bytes);
 	if (place.queue->doomed_packets)
 		place.queue->doomed_packets--;
 	bpf_spin_unlock(&place.port->lock);
-	if (used)
-		dlcp_aqm_give_shared(used, taken);
+	give_back(place.config, freed);
 	return !severed;
 }
 
@@ -260,7 +278,7 @@ static __always_inline uint32_t flowlet_draw(uint32_t hash, uint32_t switch_inde
 
 	if (!flowlet)
 		return 0;
-	if (now_ns - flowlet->last_ns > gap_ns)
+	if (now_ns > flowlet->last_ns + gap_ns) /* another processor may have stamped it later than this one */
 		flowlet->draw = bpf_get_prandom_u32();
 	flowlet->last_ns = now_ns;
 	return flowlet->draw;
@@ -395,6 +413,24 @@ static __always_inline int admit(struct __sk_buff *skb, uint32_t egress, const s
 	return verdict <= DLCP_AQM_ENQUEUE_MARKED;
 }
 
+/* Takes back a frame that was admitted and that the port's device then did not take: the machine lost it, no rule of the
+ * switch. So no counter says why, and the account shows what is missing; but it must not count as waiting for ever. */
+static __always_inline void withdraw(uint32_t egress, const struct frame *frame)
+{
+	struct place place;
+	uint64_t freed;
+
+	if (!find(egress, frame, &place))
+		return;
+	uint64_t now_ns = now_for(place.config);
+
+	bpf_spin_lock(&place.port->lock);
+	freed = take(&place, frame, now_ns);
+	add(&place.counters->enqueued, -1, -(uint64_t)frame->bytes);
+	bpf_spin_unlock(&place.port->lock);
+	give_back(place.config, freed);
+}
+
 /* Loses a random share of what comes from a host, at the port where it comes in: at the host's own end its sockets
  * would feel it. 1 = lost. */
 static __always_inline int lose(uint32_t ingress, const struct frame *frame)
@@ -450,7 +486,8 @@ int switch_ingress(struct __sk_buff *skb)
 	if (config->flags & DLCP_PORT_HOST_FACING) {
 		/* The frame is still charged to the sender's socket. A clone is not: without it a sender would feel the
 		 * switch's queue as its own socket buffer and never lose a packet. */
-		bpf_clone_redirect(skb, egress, 0);
+		if (bpf_clone_redirect(skb, egress, 0))
+			withdraw(egress, &frame);
 		return TC_ACT_SHOT;
 	}
 	return bpf_redirect(egress, 0);
@@ -473,7 +510,8 @@ int wire_ingress(struct __sk_buff *skb)
 	settle(&place);
 	put(&place, &frame);
 	bpf_spin_unlock(&place.port->lock);
-	/* a clone, as at a host-facing port: a sender must not feel the delay as its own socket buffer */
+	/* A clone, as at a host-facing port: a sender must not feel the delay as its own socket buffer. One that fails stays
+	 * enqueued, for no switch's account would miss it; nothing here depends on the backlog. */
 	bpf_clone_redirect(skb, onward, 0);
 	return TC_ACT_SHOT;
 }

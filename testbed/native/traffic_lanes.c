@@ -16,6 +16,12 @@ static void begin_flow(struct lane *lane, int64_t free_ns)
 	lane->due_ns = lane->begin_ns;
 }
 
+/* A rate may be so low that an instant is beyond every clock. */
+static int64_t later(int64_t from_ns, double by_ns)
+{
+	return by_ns < (double)(LANE_NEVER - from_ns) ? from_ns + (int64_t)by_ns : LANE_NEVER;
+}
+
 uint64_t lane_due_bytes(const struct lane *lane)
 {
 	return lane->plan.tcp || lane->left < lane->group_bytes ? lane->left : lane->group_bytes;
@@ -31,7 +37,7 @@ void lane_advance(struct lane *lane, uint64_t bytes)
 	if (!lane->plan.tcp)
 		lane->frame_bytes += (double)(bytes + lane_datagrams(lane, bytes) * DLCP_TRAFFIC_FRAME_OVERHEAD);
 	lane->left -= bytes;
-	lane->due_ns = lane->begin_ns + (int64_t)(lane->frame_bytes * lane->ns_per_byte);
+	lane->due_ns = later(lane->begin_ns, lane->frame_bytes * lane->ns_per_byte);
 	if (!lane->left) {
 		lane->next++;
 		begin_flow(lane, lane->due_ns);
@@ -59,11 +65,10 @@ bool lane_is_sound(const struct dlcp_lane *lane, uint32_t sink_count)
 static uint64_t group_of(const struct dlcp_lane *lane)
 {
 	double line = lane->rate_bps / 8e9 * DLCP_TRAFFIC_GROUP_NS / (double)(lane->datagram_bytes + DLCP_TRAFFIC_FRAME_OVERHEAD);
-	uint64_t count = line < 1 ? 1 : (uint64_t)line;
 
 	if (lane->rate_bps == 0 || line > DLCP_TRAFFIC_GROUP_MOST)
-		count = DLCP_TRAFFIC_GROUP_MOST;
-	return count * lane->datagram_bytes;
+		line = DLCP_TRAFFIC_GROUP_MOST;
+	return (line < 1 ? 1 : (uint64_t)line) * lane->datagram_bytes;
 }
 
 void lane_begin(struct lane *lane, const struct dlcp_lane *plan)

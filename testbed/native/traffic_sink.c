@@ -28,6 +28,7 @@
 
 enum {
 	BATCH = 64,
+	BATCHES_IN_A_ROW = 1024, /* more datagrams than the buffer holds; then others are looked after, however many come */
 	EVENTS = 64,
 	RECEIVE_BUFFER_BYTES = 8 << 20,
 	CONNECTIONS_MOST = 16384, /* at once; one that finds no room is hung up on */
@@ -140,9 +141,9 @@ static void read_datagrams(struct dlcp_sink *sink)
 	struct sockaddr_in names[BATCH];
 	struct iovec pieces[BATCH];
 	struct mmsghdr messages[BATCH];
-	int found;
+	int found = BATCH;
 
-	do {
+	for (int done = 0; found == BATCH && done < BATCHES_IN_A_ROW; done++) {
 		for (int i = 0; i < BATCH; i++) {
 			pieces[i] = (struct iovec){ headers[i], sizeof headers[i] };
 			messages[i] = (struct mmsghdr){ .msg_hdr = { .msg_name = &names[i],
@@ -155,7 +156,7 @@ static void read_datagrams(struct dlcp_sink *sink)
 		found = recvmmsg(sink->datagrams, messages, BATCH, MSG_DONTWAIT | MSG_TRUNC, NULL);
 		for (int i = 0; i < found; i++)
 			take_datagram(sink, &messages[i], headers[i]);
-	} while (found == BATCH);
+	}
 }
 
 static void dismiss(struct dlcp_sink *sink, struct guest *guest)

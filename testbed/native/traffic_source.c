@@ -285,7 +285,7 @@ static void *run_source(void *argument)
 		for (int done = 0; lane->due_ns != LANE_NEVER; done++, lane = earliest(source)) {
 			int64_t now = now_ns(CLOCK_MONOTONIC);
 
-			wait_ns = source->origin_ns + lane->due_ns - now;
+			wait_ns = lane->due_ns - (now - source->origin_ns);
 			if (wait_ns > 0 || done == SENDS_IN_A_ROW)
 				break;
 			perform(source, lane, now);
@@ -323,6 +323,7 @@ static int open_lane(struct dlcp_source *source, struct lane *lane, const struct
 static int open_source(struct dlcp_source *source, const struct dlcp_lane *lanes, const struct dlcp_place *sinks)
 {
 	struct epoll_event event = { .events = EPOLLIN, .data.u64 = STOP_EVENT };
+	const struct timespec at_once = { 0 };
 	int error = 0;
 
 	for (uint32_t i = 0; i < source->sink_count; i++) {
@@ -332,6 +333,9 @@ static int open_source(struct dlcp_source *source, const struct dlcp_lane *lanes
 	source->epoll = epoll_create1(EPOLL_CLOEXEC);
 	source->stopping = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (source->epoll < 0 || source->stopping < 0 || epoll_ctl(source->epoll, EPOLL_CTL_ADD, source->stopping, &event) < 0)
+		return errno;
+	/* a kernel before 5.11 has no such call, and the thread would never wait */
+	if (epoll_pwait2(source->epoll, &event, 1, &at_once, NULL) < 0)
 		return errno;
 	for (uint32_t i = 0; i < source->lane_count && !error; i++)
 		error = lane_is_sound(&lanes[i], source->sink_count) ? open_lane(source, &source->lanes[i], &lanes[i]) : EINVAL;

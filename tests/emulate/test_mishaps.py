@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import subprocess
 import time
 from collections.abc import Callable
 from functools import partial
@@ -313,3 +314,29 @@ def test_a_paused_queue_keeps_a_hundredth_of_its_rate(inside: Callable[..., Any]
     assert seen["during"] == pytest.approx(5, abs=2)
     assert seen["first_after_s"] < 0.1, "a hundred frame times are 58 ms"
     assert seen["arrived"] == seen["host_sent"]
+
+
+def out_of_order() -> dict[str, Any]:
+    """h1 → h2, first while the device of the last port takes nothing, which no fault of an experiment does."""
+    with star([100, 100], plain()) as fabric:
+        sink = Sink(udp(fabric, "h2", port=9000))
+        h1 = udp(fabric, "h1", tos_byte=tos(3))
+        waiting = []
+        for state in ("down", "up"):
+            subprocess.run(["ip", "link", "set", "dev", "s1-h2", state], check=True)
+            for _ in range(20):
+                h1.sendto(bytes(1000), (fabric.address("h2"), 9000))
+            fabric.conservation()
+            waiting.append(int(fabric.backlogs().sum()))
+        seen = ledger(fabric)
+        sink.stop()
+        return seen | {"arrived": sink.packets[name_of(h1)], "waiting_bytes": waiting}
+
+
+def test_what_a_device_does_not_take_is_missed_in_the_account_but_waits_nowhere(inside: Callable[..., Any]) -> None:
+    seen = inside(out_of_order)
+    assert seen["arrived"] == 20
+    assert seen["waiting_bytes"] == [0, 0]
+    frames = "{} packets ({} B)"
+    came_in, accounted = frames.format(40, 40 * 1042), frames.format(20, 20 * 1042)
+    assert seen["violations"] == [f"switch s1: {came_in} came in, {accounted} enqueued or dropped"]

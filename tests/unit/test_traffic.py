@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from typing import Any
@@ -214,3 +215,29 @@ def test_a_port_in_use__is_an_error_that_names_it() -> None:
     with pytest.raises(OSError, match=str(first.port)):
         Sink(THERE, first.port, COOKIE, np.zeros(0, EXPECTED))
     first.stop()
+
+
+def test_what_was_stopped__says_so_and_what_was_dropped_is_ended() -> None:
+    flows = flow_array([0.0], 1000 * DATAGRAM_BYTES)
+    sink = Sink(THERE, 0, COOKIE, expect(flows, HERE))
+    source = Source(HERE, COOKIE, [Lane(flows, rate_bps=10e6)], [(THERE, sink.port)])
+    source.start(time.monotonic_ns())
+    port, threads = sink.port, len(os.listdir("/proc/self/task"))
+    del source, sink
+    deadline = time.monotonic() + 10
+    while len(os.listdir("/proc/self/task")) > threads - 2:  # the kernel forgets a thread a little after it ended
+        assert time.monotonic() < deadline, "a thread goes on in arrays that are gone"
+        time.sleep(0.002)
+    sink = Sink(THERE, port, COOKIE, expect(flows, HERE))
+    source = Source(HERE, COOKIE, [Lane(flows)], [(THERE, port)])
+    source.stop()
+    sink.stop()
+    for call in (source.stop, sink.stop, lambda: source.start(0), lambda: sink.bytes):
+        with pytest.raises(RuntimeError, match="stopped already"):
+            call()
+
+
+def test_a_rate_beyond_all_clocks__sends_once_and_can_be_stopped() -> None:
+    source, _, sent, _ = carry_out(Lane(flow_array([0.0], 10 * DATAGRAM_BYTES), rate_bps=1e-9), DATAGRAM_BYTES)
+    assert sent["due_bytes"] == sent["offered_bytes"] == DATAGRAM_BYTES
+    assert source.sent[0]["sent_bytes"].tolist() == [DATAGRAM_BYTES]

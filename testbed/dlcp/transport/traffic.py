@@ -116,8 +116,10 @@ class Source:
     """Sends the flows of some lanes from one address; one thread. sent: a SENT array for each lane, final after stop().
 
     sinks: (address, port) by the flows' sink index. cookie: 32 bits that the sinks know too. ValueError for a plan that
-    cannot be carried out, OSError from the sockets.
+    cannot be carried out, OSError from the sockets. One that nobody refers to any more is ended.
     """
+
+    _source: Any = ffi.NULL
 
     def __init__(self, address: str, cookie: int, lanes: Sequence[Lane], sinks: Sequence[tuple[str, int]]) -> None:
         self.sent = [np.zeros(len(lane.flows), SENT) for lane in lanes]
@@ -133,25 +135,32 @@ class Source:
             raise _failure(f"source at {address}")
 
     def start(self, origin_ns: int) -> None:
-        """Begin; the flows' starts count from origin_ns."""
+        """Begin; the flows' starts count from origin_ns. Once; RuntimeError after stop()."""
+        _require(self._source)
         if error := lib.dlcp_source_start(self._source, origin_ns):
             raise OSError(-error, os.strerror(-error))
 
     def stop(self) -> dict[str, int]:
-        """End, cutting off what is under way; the fields of struct dlcp_source_statistics. Closes it."""
+        """End, cutting off what is under way; the fields of struct dlcp_source_statistics. Closes it: once."""
+        _require(self._source)
         statistics = ffi.new("struct dlcp_source_statistics *")
         lib.dlcp_source_stop(self._source, statistics)
         lib.dlcp_source_close(self._source)
         self._source = ffi.NULL
         return _fields(statistics)
 
+    def __del__(self) -> None:  # the thread reads and writes these arrays
+        lib.dlcp_source_close(self._source)
+
 
 class Sink:
     """Counts what arrives of `expected` (EXPECTED, by the flows' numbers) at an address and port, from now on.
 
     port: 0 = any free one. arrivals: an ARRIVAL array by the same numbers, final after stop(). OSError from the
-    sockets.
+    sockets. One that nobody refers to any more is ended.
     """
+
+    _sink: Any = ffi.NULL
 
     def __init__(self, address: str, port: int, cookie: int, expected: Array) -> None:
         self.arrivals = np.zeros(len(expected), ARRIVAL)
@@ -166,16 +175,26 @@ class Sink:
 
     @property
     def bytes(self) -> int:
-        """What has come so far of all flows."""
+        """What has come so far of all flows. RuntimeError after stop()."""
+        _require(self._sink)
         return int(lib.dlcp_sink_bytes(self._sink))
 
     def stop(self) -> dict[str, int]:
-        """End; the fields of struct dlcp_sink_statistics. Closes it."""
+        """End; the fields of struct dlcp_sink_statistics. Closes it: once."""
+        _require(self._sink)
         statistics = ffi.new("struct dlcp_sink_statistics *")
         lib.dlcp_sink_stop(self._sink, statistics)
         lib.dlcp_sink_close(self._sink)
         self._sink = ffi.NULL
         return _fields(statistics)
+
+    def __del__(self) -> None:  # the thread writes these arrays
+        lib.dlcp_sink_close(self._sink)
+
+
+def _require(handle: Any) -> None:
+    if handle == ffi.NULL:
+        raise RuntimeError("this source or sink was stopped already")
 
 
 def _pointer(kind: str, array: Array) -> Any:
