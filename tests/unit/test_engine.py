@@ -30,9 +30,9 @@ ELEMENTS = 50_000
 LOOPBACK = "127.0.0.1"
 
 
-def endpoint(rank: int, **options: object) -> DlcpEndpoint:
+def endpoint(rank: int, *, link_rate_bps: float = 1e9, **options: object) -> DlcpEndpoint:
     settings = TransportSettings(kind="dlcp")
-    return DlcpEndpoint(rank, LOOPBACK, 0, {}, settings, job_cookie=77, link_rate_bps=1e9, **options)  # type: ignore[arg-type]
+    return DlcpEndpoint(rank, LOOPBACK, 0, {}, settings, job_cookie=77, link_rate_bps=link_rate_bps, **options)  # type: ignore[arg-type]
 
 
 def introduce(*endpoints: DlcpEndpoint) -> None:
@@ -231,6 +231,18 @@ def test_strangers_and_garbage_change_nothing(pair: tuple[DlcpEndpoint, DlcpEndp
     statistics = b.statistics()
     assert statistics["strange_address"] >= 50
     assert statistics["packets_malformed"] + statistics["truncated"] > 0
+
+
+def test_on_a_slow_link_the_thread_lets_two_packets_gather() -> None:
+    nap_s = 2 * lib.DLCP_DATAGRAM_BYTES * 8 / 100e6
+    with endpoint(0, link_rate_bps=100e6) as a, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        before, begun = a.statistics()["wakeups"], time.monotonic()
+        for _ in range(5000):  # far more of them than naps
+            stranger.sendto(b"", (LOOPBACK, a.port))
+        wakeups = a.statistics()["wakeups"] - before
+        took_s = time.monotonic() - begun
+    # a few more than naps: by the first datagram, and wherever a nap found none
+    assert 0 < wakeups <= took_s / nap_s + 5
 
 
 def test_another_job_is_refused() -> None:
