@@ -232,8 +232,8 @@ def round_trip() -> list[float]:
 
 
 def test_a_round_trip_takes_each_delay_twice(inside: Callable[..., Any], netem: bool) -> None:
-    """Two links of 5 ms, there and back; frames and hosts add less than 2 ms in the median."""
+    """Two links of 5 ms, there and back; frames and hosts add less than 2 ms when no other work is in their way."""
     if not netem:
         pytest.skip("needs the kernel's netem: modprobe sch_netem")
-    median_s = sorted(inside(round_trip))[10]
-    assert 4 * DELAY_S <= median_s <= 4 * DELAY_S + 0.002
+    shortest_s = min(inside(round_trip))
+    assert 4 * DELAY_S <= shortest_s <= 4 * DELAY_S + 0.002

@@ -75,8 +75,11 @@ def devices() -> set[str]:
 
 
 def descendants(pid: int) -> set[int]:
-    """All processes below a process."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    """All processes below a process; none below one that has ended."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    except OSError:
+        return set()
     return {int(child) for child in children}.union(*(descendants(int(child)) for child in children))
 
 

@@ -74,10 +74,7 @@ def kill_after(process: subprocess.Popen[bytes], after_s: float, told: Path) -> 
     known: dict[str, list[str]] = {"namespaces": [], "programs": []}
     try:
         time.sleep(after_s)
-        try:
-            pids = descendants(process.pid)
-        except OSError:  # one of them has just ended
-            pids = set()
+        pids = descendants(process.pid)
         own = {os.readlink(f"/proc/self/ns/{kind}") for kind in KINDS}
         names = {name for pid in pids for name in namespaces_of(pid)} - own
         if told.exists():

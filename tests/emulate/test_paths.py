@@ -75,8 +75,8 @@ def flowlets(gap_s: float, pause_s: float, bursts: int) -> list[list[int]]:
 
 
 def test_a_flowlet_keeps_its_path_and_the_next_may_take_another(inside: Callable[..., Any]) -> None:
-    parted = inside(flowlets, gap_s=0.005, pause_s=0.01, bursts=24)
-    # a burst that other work on this machine interrupts for 5 ms is two flowlets
+    parted = inside(flowlets, gap_s=0.02, pause_s=0.04, bursts=24)
+    # a burst that other work on this machine interrupts for 20 ms is two flowlets
     assert sum(sorted(counts) == [0, 10] for counts in parted) >= 22, parted
     assert 3 <= sum(counts[0] > counts[1] for counts in parted) <= 21, "each flowlet chooses at random"
 
@@ -202,18 +202,15 @@ def small_send_buffer() -> dict[str, int]:
     """A UDP sender with a 50 kB socket buffer offers 150 % of the port behind the switch."""
     with star([100, 20], plain(100_000)) as fabric:
         sender = udp(fabric, "h1", send_buffer=25_000)
-        start = time.monotonic()
         sent = pace(sender, (fabric.address("h2"), 9), rate_mbit=30, seconds=1.0)
-        took_ms = int((time.monotonic() - start) * 1000)
         fabric.conservation()
         row = at(fabric, "s1-h2")[0, 0]
-        return {"sent": sent, "took_ms": took_ms, "dropped": row["dropped_tail_packets"]}
+        return {"sent": sent, "dropped": row["dropped_tail_packets"]}
 
 
 def test_a_udp_sender_does_not_feel_the_switch(inside: Callable[..., Any]) -> None:
     seen = inside(small_send_buffer)
-    assert seen["took_ms"] < 1150, "the sender was not held back"
-    assert seen["dropped"] > 0.25 * seen["sent"]
+    assert seen["dropped"] > 0.25 * seen["sent"], "a sender that is held back to the port's rate loses nothing"
 
 
 def everything_at_once() -> dict[str, Any]:

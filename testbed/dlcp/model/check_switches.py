@@ -17,12 +17,23 @@ def check_switches(
 ) -> None:
     """load_balancing: the switches that it names. graph: None where the file has another problem with it."""
     if graph is not None:
+        choosing = _choosing(graph)
         for name in load_balancing:
             if name not in graph.switches:
                 hint = did_you_mean(name, graph.switches)
                 notes.wrong(("load_balancing", name), f"the topology has no switch {name!r}", hint, key=True)
+            elif name not in choosing:
+                hint = f"switches with a choice: {', '.join(choosing) or 'none'}"
+                what = f"{name} has one shortest way to each host: there is nothing to balance"
+                notes.warn(("load_balancing", name), what, hint)
     if shared_buffer is not None:
         _check_shared(notes, shared_buffer)
+
+
+def _choosing(graph: Graph) -> list[str]:
+    """The switches that have several equal-cost next hops to some host."""
+    found = {switch for host in graph.hosts for switch, hops in graph.next_hops_to(host).items() if len(hops) > 1}
+    return [switch for switch in graph.switches if switch in found]
 
 
 def _check_shared(notes: Notes, shared: SharedBuffer) -> None:

@@ -21,6 +21,8 @@ PRECEDENCES = 3
 LoadBalancing = Literal["flow-hash", "per-packet", "round-robin", "flowlet"]
 """How a switch chooses among equal-cost next hops: by a hash of the flow; at random, or in turn, for each packet; at
 random for each burst of a flow that a pause parts from the one before."""
+FLOWLET_GAP_S = 0.0005
+"""The pause, unless an intent says otherwise: the 500 µs of CONGA (Alizadeh et al., SIGCOMM 2014)."""
 
 
 class DropProfile(Frozen):
@@ -93,7 +95,7 @@ class QosIntent(Frozen):
     queues: dict[int, QueueIntent] = Field(default_factory=dict)
     load_balancing: LoadBalancing = "flow-hash"
     switch_load_balancing: dict[str, LoadBalancing] = Field(default_factory=dict)
-    flowlet_gap_s: Duration = Field(default=0.0005, alias="flowlet_gap", gt=0)
+    flowlet_gap_s: Duration = Field(default=FLOWLET_GAP_S, alias="flowlet_gap", gt=0)
     pfc: Pfc | None = None
 
     @model_validator(mode="after")

@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, PlainValidator, model_validator
 
 from dlcp.model.experiment import Scaling
-from dlcp.model.qos import DropProfile, LoadBalancing, QosIntent, QueueIntent
-from dlcp.model.units import Duration, Fraction, QuantityError, parse_fraction
+from dlcp.model.qos import FLOWLET_GAP_S, DropProfile, LoadBalancing, QosIntent, QueueIntent
+from dlcp.model.units import Duration, Fraction, QuantityError, parse_fraction, show_duration
 from dlcp.model.workload import MOST_SOURCE_PORTS, HostSettings, Job, Magnitude, TransportSettings, Workload
 from dlcp.schemes.base import Scheme, UnfitError
 from dlcp.transport.tagging import data_queues
@@ -150,7 +150,10 @@ class Dlcp(Scheme):
     )
     control_reserved: Fraction = Field(default=0.1, description="share of the port's buffer kept for control packets")
     load_balancing: LoadBalancing = Field(
-        default="per-packet", description="how a switch chooses among equal paths: for each packet, or by flow hash"
+        default="per-packet",
+        description="how a switch chooses among equal paths: per-packet at random, round-robin in turn, flow-hash the "
+        "same for all of a flow, flowlet at random for each burst "
+        f"after a pause of {show_duration(FLOWLET_GAP_S)}",
     )
     spraying: Literal["switch", "source-ports"] = Field(
         default="switch",
