@@ -71,6 +71,8 @@ def doctor(
     from dlcp import screen
     from dlcp.runner.doctor import examine, gaps
 
+    if even_if_busy and not calibrate:
+        raise Problem("--even-if-busy", "is of what --calibrate measures", "dlcp doctor --calibrate --even-if-busy")
     if calibrate:
         code = _calibrate(even_if_busy=even_if_busy, json=json)
         if code or json:

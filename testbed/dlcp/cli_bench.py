@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from dlcp.errors import ExitCode, Problem
+from dlcp.errors import ExitCode, MachineCannot, Problem
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for a program instead of text.")]
 Repeats = Annotated[int, Parameter(name="--repeats", help="Runs of each variant, in turn; a figure to quote has 5.")]
@@ -16,6 +16,7 @@ Namespaces = Annotated[
     bool,
     Parameter(name="--namespaces", negative="", help="In network namespaces made for it, offloads off (needs root)."),
 ]
+_PICTURES = (".png", ".svg", ".pdf")
 
 bench = App(
     name="bench",
@@ -323,6 +324,7 @@ def capacity(
 
     defaults = CapacityOptions()
     options = CapacityOptions(tuple(hosts or defaults.hosts), tuple(scheme or defaults.schemes), minutes)
+    require_picture(plot)
     with measuring_on(screen.console(error=True)) as say:
         found = run_here(options, say)
     if plot is not None:
@@ -332,6 +334,27 @@ def capacity(
     else:
         screen.print_capacity(rows(found), found["machine"]["words"])
     return ExitCode.FINE
+
+
+def require_picture(plot: Path | None) -> None:
+    """What --plot names can be drawn: said before the work, of which nothing would be left after it. None is fine."""
+    from importlib.util import find_spec
+
+    from dlcp.paths import install_command
+
+    if plot is None:
+        return
+    if plot.suffix not in _PICTURES:
+        raise Problem(
+            "--plot",
+            f"{plot.name} is not a picture's name",
+            f"end it in {', '.join(_PICTURES[:-1])} or {_PICTURES[-1]}",
+        )
+    if not plot.parent.is_dir():
+        raise Problem("--plot", f"{plot.parent} is not a folder", "name a file in one that is there")
+    absent = [name for name in ("matplotlib", "seaborn") if find_spec(name) is None]
+    if absent:
+        raise MachineCannot("--plot", f"needs {absent[0]}", install_command("report"))
 
 
 def _say(line: str) -> None:

@@ -7,9 +7,8 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from dlcp.cli_bench import Json
-from dlcp.errors import ExitCode, MachineCannot, Problem
-from dlcp.paths import install_command
+from dlcp.cli_bench import Json, require_picture
+from dlcp.errors import ExitCode
 
 switch = App(
     name="switch",
@@ -47,24 +46,15 @@ def verify(
     from dlcp.runner.verify import verify_switches
 
     checked = ready(find_experiment(experiment))
-    draw = _drawing(plot) if plot is not None else None
+    require_picture(plot)
     with measuring_on(screen.console(error=True)) as on_step:
         found = verify_switches(checked, scheme, every_port=every_port, on_step=on_step)
-    if draw is not None and plot is not None:
-        draw(checked.experiment.name, [one.data() for one in found], plot)
     if json:
         screen.print_json({"experiment": checked.experiment.name, "verified": [one.data() for one in found]})
     else:
         screen_switch.print_verified(found)
-    return max((one.exit_code for one in found), default=int(ExitCode.FINE))
-
-
-def _drawing(plot: Path):  # type: ignore[no-untyped-def]
-    """The function that draws; found before the work, so that nothing is missing after it."""
-    if plot.suffix not in (".png", ".svg", ".pdf"):
-        raise Problem("--plot", f"{plot.name} is not a picture's name", "end it in .png, .svg or .pdf")
-    try:
+    if plot is not None:
         from dlcp.report.curves import draw_curves
-    except ModuleNotFoundError as error:
-        raise MachineCannot("--plot", f"needs {error.name}", install_command("report")) from error
-    return draw_curves
+
+        draw_curves(checked.experiment.name, [one.data() for one in found], plot)
+    return max((one.exit_code for one in found), default=int(ExitCode.FINE))

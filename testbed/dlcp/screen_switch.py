@@ -65,11 +65,15 @@ def _merged(group: list[Row]) -> Row:
         measured, tolerance = f"{min(off):+.2%} … {max(off):+.2%}", max(row.tolerance for row in group)
     if first.check == "strict priority":
         what = f"{len(group)} pairs of queues"
-        crossed = sum(sum(row.data["inversions"]) for row in group)
-        measured = (
-            f"{crossed} of {sum(row.data['packets'] * len(row.data['inversions']) for row in group)} out of order"
-        )
+        measured = _out_of_order(group)
     return Row(first.check, where, what, first.intended, measured, tolerance, first.verdict, first.why)
+
+
+def _out_of_order(group: Sequence[Row]) -> str:
+    blocks = [(count, row.data["packets"]) for row in group for count in row.data["inversions"]]
+    crossed = sum(count > 0 for count, _ in blocks)
+    text = f"{sum(count for count, _ in blocks)} of {sum(packets for _, packets in blocks)} out of order"
+    return text + (f", in {crossed} of {len(blocks)} blocks" if crossed else "")
 
 
 def _print_rows(out: Console, rows: Sequence[Row]) -> None:

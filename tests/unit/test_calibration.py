@@ -131,7 +131,12 @@ def test_one_odd_round_does_not_count() -> None:
     assert sum_up(seen).hop_s == pytest.approx(2e-6)
 
 
-def test_figures_that_make_no_sense_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("bare_us", "one_us", "three_us"),
+    [(3.0, 7.0, 6.0), (-1.0, 7.0, 11.0), (0.0, 7.0, 11.0), (3.0, 7.0, 7.00001), (3.0, 7.0, 3_000.0)],
+    ids=["no cost of a hop", "a bare pair for less than nothing", "for nothing", "a hop for a nanosecond", "for ms"],
+)
+def test_figures_that_make_no_sense_are_refused(bare_us: float, one_us: float, three_us: float) -> None:
     with pytest.raises(MachineCannot, match="make no sense") as caught:
-        sum_up(windows(0.0, bare_us=3.0, one_us=7.0, three_us=6.0))
+        sum_up(windows(0.0, bare_us=bare_us, one_us=one_us, three_us=three_us))
     assert "quiet" in caught.value.hint

@@ -73,6 +73,9 @@ def test_help_loads_no_more_than_an_empty_command_of_the_same_library() -> None:
         (["shell", "quickstart", "--scheme", "tpc"], "known: TCP"),
         (["switch", "verify", "quickstart", "--scheme", "tpc"], "known: TCP"),
         (["switch", "verify", "quickstart", "--plot", "curves.txt"], "end it in .png, .svg or .pdf"),
+        (["bench", "capacity", "--plot", "frontier.txt"], "end it in .png, .svg or .pdf"),
+        (["bench", "capacity", "--plot", "nowhere/frontier.png"], "nowhere is not a folder"),
+        (["doctor", "--even-if-busy"], "dlcp doctor --calibrate --even-if-busy"),
     ],
 )
 def test_wrong_arguments_end_with_2_and_say_what_is_right(arguments: list[str], words: str, tmp_path: Path) -> None:

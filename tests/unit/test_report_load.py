@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def experiment(tmp_path: Path) -> Path:
     return make_results(tmp_path, repeats=2, iterations=3, tensors=2)
 
 
-def edit(run: Path, **fields: object) -> None:
+def edit(run: Path, /, **fields: object) -> None:
     file = run / "result.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | fields))
 
@@ -105,9 +106,11 @@ def test_load__unfinished_runs_are_not_looked_at(experiment: Path) -> None:
     assert loaded.left_out == ()
 
 
-def test_load__an_older_configuration_of_a_scheme_does_not_mix_in(experiment: Path) -> None:
+@pytest.mark.parametrize("older", [{"knobs": {"loss_bound": 0.2}}, {"run": {"faults": [{"kind": "link-down"}]}}])
+def test_load__an_older_configuration_of_a_scheme_does_not_mix_in(experiment: Path, older: dict[str, Any]) -> None:
     for repeat in range(2):
-        edit(experiment / f"dlcp-profile-{repeat}", knobs={"loss_bound": 0.2})
+        had = json.loads((experiment / f"dlcp-profile-{repeat}" / "result.json").read_text())
+        edit(experiment / f"dlcp-profile-{repeat}", **{name: had[name] | more for name, more in older.items()})
         os.utime(experiment / f"dlcp-profile-{repeat}" / "result.json", (10, 10))
     make_results(experiment.parent / "new", repeats=2, iterations=3, tensors=2)
     for repeat in range(2):

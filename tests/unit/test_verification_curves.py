@@ -84,6 +84,14 @@ def test_what_was_not_reached_is_not_concluded() -> None:
     assert curves.judge(CURVE, "s1-h1", backlogs, struck, tolerance=1, alpha=ALPHA).verdict == "inconclusive"
 
 
+def test_too_few_samples_past_the_threshold_conclude_nothing() -> None:
+    """Many below it, and beyond it fewer than a band is made of."""
+    backlogs, struck = sampled(of(6_000, 16_000, 0.5), 1, blocks=1)
+    keep = (backlogs < 6_000) | (np.arange(len(backlogs)) % 5 == 0)
+    row = curves.judge(CURVE, "s1-h1", backlogs[keep], struck[keep], tolerance=TOLERANCE, alpha=ALPHA)
+    assert (row.verdict, row.why) == ("inconclusive", "fewer than 20 samples of any range past 6.0 kB")
+
+
 @pytest.mark.parametrize(("hits", "trials"), [(0, 50), (50, 50), (1, 400), (7, 30), (1_200, 2_500)])
 def test_band__is_clopper_and_pearsons(hits: int, trials: int) -> None:
     alpha = 1e-3

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from dlcp import screen_switch
 from dlcp.model.qos import DropProfile, Pfc, QosIntent, QueueIntent
 from dlcp.transport.codepoint import queue_of_dscp
 from dlcp.verification import codepoints, limits, service
@@ -134,6 +135,12 @@ def test_inversions_are_packets_of_the_lower_queue_before_the_last_of_the_higher
 )  # fmt: skip
 def test_priority__deviates_when_most_blocks_do(found: list[int], verdict: Verdict) -> None:
     assert service.judge_pair("s1-h1", 4, 3, found, 8).verdict == verdict
+
+
+def test_priority__what_was_out_of_order_and_still_passes_is_told_with_its_bound() -> None:
+    rows = [service.judge_pair("s1-h1", 4, 3, [0] * 10 + [8, 3], 8), service.judge_pair("s1-h1", 3, 2, [0] * 12, 8)]
+    (shown,) = screen_switch._folded(rows)
+    assert (shown.measured, shown.tolerance) == ("11 of 192 out of order, in 2 of 24 blocks", "25% of blocks")
 
 
 def drained(weights: Sequence[int], packets: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

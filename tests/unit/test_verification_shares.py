@@ -11,6 +11,7 @@ from dlcp.model.qos import DropProfile, LoadBalancing, QosIntent, QueueIntent
 from dlcp.model.topology import Graph, LeafSpine, Link, Star
 from dlcp.verification import balance, overload, paths, rates
 from dlcp.verification.counting import pairs
+from dlcp.verification.rows import Row
 from dlcp.verification.stations import Station, cushion_bytes, station
 
 LEAF_SPINE = LeafSpine(kind="leaf-spine", leaves=2, spines=2, hosts=10, rate=100e6).graph
@@ -224,3 +225,23 @@ def test_delay() -> None:
     assert paths.judge_delay(wanted, {("h1", "h2"): 0.0031}).verdict == "ok"
     assert paths.judge_delay(wanted, {("h1", "h2"): 0.001}).verdict == "deviates"
     assert paths.judge_delay(wanted, {("h1", "h2"): 0.005}).verdict == "deviates"
+    assert paths.judge_delay({}, {}).verdict == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("off", "verdict", "told"),
+    [((0.0,), "ok", 100.0), ((-0.1, 0.0), "ok", 100.0), ((-0.1, -0.03, -0.2), "deviates", 97.0)],
+)
+def test_rate__only_what_deviates_every_time_does_and_all_tries_are_told(
+    off: tuple[float, ...], verdict: str, told: float
+) -> None:
+    turns = []
+
+    def measure(turn: int) -> list[Row]:
+        turns.append(turn)
+        return [rates.judge(("h1", "s1"), 100e6, 100e6 * (1 + off[turn]), 1.0)]
+
+    (row,) = rates._again(measure)
+    assert turns == list(range(len(off)))
+    assert (row.verdict, row.data["measured_bps"]) == (verdict, pytest.approx(told * 1e6))
+    assert row.data["tries_bps"] == pytest.approx([100e6 * (1 + one) for one in off])

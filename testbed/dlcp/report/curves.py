@@ -43,7 +43,8 @@ def draw_curves(title: str, verified: Sequence[Mapping[str, Any]], path: Path) -
             handles, labels = at.get_legend_handles_labels()
             known |= dict(zip(labels, handles, strict=True))
         fig.legend(list(known.values()), list(known), loc="outside lower center", ncols=3, frameon=False)
-        fig.suptitle(f"{title}: drop and mark curves, bands of all curves together wrong in 1 % of verifications",
+        wrong = f"any band of {'one QoS intent' if len(verified) > 1 else 'all'} wrong by chance: at most"
+        fig.suptitle(f"{title}: drop and mark curves; {wrong} {verified[0]['false_alarm']:.0%}",
                      fontsize=9, color=INK)  # fmt: skip
         fig.savefig(path, dpi=150)
 

@@ -107,7 +107,7 @@ def load(path: Path, only: Collection[str] | None = None) -> Results:
     """Read results/, results/<experiment> or one run's directory.
 
     only: run ids that belong to the present plan; others are listed as left out. Without it, runs of an older
-    configuration are recognised by their knobs, regime, topology, QoS, job and background, and left out.
+    configuration are recognised by their knobs, regime, topology, QoS, job, background and faults, and left out.
     Raises Problem when there is no result, or results of several experiments.
     """
     runs: list[Run] = []
@@ -216,7 +216,7 @@ def _newest_configuration(runs: list[Run]) -> tuple[list[Run], list[LeftOut]]:
 def _configuration(run: Run) -> str:
     result = run.result
     defining = [result.scheme, result.substrate, result.regime, result.topology, result.intended, knobs(result),
-                result.run.get("job"), result.run.get("workload"), result.run.get("background")]  # fmt: skip
+                *(result.run.get(name) or None for name in ("job", "workload", "background", "faults"))]  # fmt: skip
     return json.dumps(defining, sort_keys=True, default=str)
 
 

@@ -165,7 +165,7 @@ def of(measured: Measured) -> Calibration:
     """What was measured, as it is stored."""
     return Calibration(
         format=1, measured=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        fingerprint=fingerprint(), bare_us=round(max(measured.bare_s, 1e-9) * 1e6, 3),
+        fingerprint=fingerprint(), bare_us=round(measured.bare_s * 1e6, 3),
         ends_us=round(measured.ends_s * 1e6, 3), hop_us=round(measured.hop_s * 1e6, 3),
         late_us=round(measured.late_s * 1e6, 1), other_busy=round(measured.other_busy, 3),
         spread=round(measured.spread, 3),

@@ -14,6 +14,7 @@ from dlcp.model.qos import QosIntent
 from dlcp.paths import install_command
 from dlcp.runner.check import Ready
 from dlcp.runner.preflight import preflight_emulation
+from dlcp.verification.binomial import FALSE_ALARM
 from dlcp.verification.rows import Row, counts, exit_code
 
 OnStep = Callable[[float, str], None]
@@ -40,6 +41,7 @@ class Verified:
             "schemes": list(self.labels),
             "intent": self.intent.model_dump(mode="json"),
             "counts": counts(self.rows),
+            "false_alarm": FALSE_ALARM,
             "took_s": self.took_s,
             "rows": [vars(row) for row in self.rows],
         }

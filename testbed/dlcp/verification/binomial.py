@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 FALSE_ALARM = 0.01
-"""How often a verification of switches that do exactly what they should finds any deviation by chance alone; shared out
-evenly over all its bands."""
+"""How often, at most, any band of a QoS intent that is done exactly misses by chance alone: shared out evenly over all
+bands of its verification (Bonferroni). A row deviates only when it does so in two of again.TRIES."""
 _HALVINGS = 40
 
 

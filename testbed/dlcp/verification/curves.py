@@ -274,6 +274,11 @@ def judge(
         )
     elif reached <= profile.minimum_bytes:
         verdict, why = "inconclusive", f"the probes reached {show_size(int(reached))} only"
+    elif not any(one.trials >= LEAST_SAMPLES and one.to_bytes > profile.minimum_bytes for one in bins):
+        verdict, why = (
+            "inconclusive",
+            f"fewer than {LEAST_SAMPLES} samples of any range past {_kb(profile.minimum_bytes)} kB",
+        )
     else:
         verdict, why = "ok", ""
     intended = intended_words(profile)

@@ -79,18 +79,18 @@ def judge(where: str, pairing: Pairing, rate_bps: float, found: Outcome) -> Row:
     verdict: Verdict
     sent, wanted = found.protected_sent + found.droppable_sent, found.intended_loss
     lost = 1 - found.droppable_arrived / found.droppable_sent
-    kept = 1 - found.protected_arrived / found.protected_sent
+    harmed = 1 - found.protected_arrived / found.protected_sent
     offered = sent * FRAME_BYTES * 8 / found.seconds / rate_bps
     verdict, why = "ok", ""
     if offered < 1.1:
         verdict, why = "inconclusive", f"only {offered:.2f} of the port's rate was offered"
-    elif kept > PROTECTED_LOSS:
-        verdict, why = "deviates", f"{kept:.1%} of what is protected ({pairing.protected}) is lost"
+    elif harmed > PROTECTED_LOSS:
+        verdict, why = "deviates", f"{harmed:.1%} of what is protected ({pairing.protected}) is lost"
     elif abs(lost - wanted) > TOLERANCE:
         verdict, why = "deviates", f"{lost:.1%} of {pairing.droppable} is lost; the overload asks for {wanted:.1%}"
     return Row(
         CHECK, where, pairing.what,
-        f"lost {wanted:.1%} / 0 %", f"lost {lost:.1%} / {kept:.2%}",
+        f"lost {wanted:.1%} / 0 %", f"lost {lost:.1%} / {harmed:.2%}",
         f"± {100 * TOLERANCE:.0f} / {100 * PROTECTED_LOSS:g} %", verdict, why,
         vars(found) | {"offered_load": offered},
     )  # fmt: skip
@@ -116,8 +116,10 @@ def _probe(prober: Prober, station: Station, intent: QosIntent, pairing: Pairing
     arrivals = shot.at(station.sink)
     kept, dropped = (arrivals[arrivals["train"] == name] for name in range(2))
     if not len(kept) or not len(dropped):
-        what = pairing.what
-        row = Row(CHECK, station.port, what, "", "nothing arrived of one kind", "", "deviates", "")
+        gone = " and ".join(
+            kind for kind, found in ((pairing.protected, kept), (pairing.droppable, dropped)) if not len(found)
+        )
+        row = Row(CHECK, station.port, pairing.what, "", "nothing", "", "deviates", f"nothing of {gone} arrives")
         return starved(row, shot.starved)
     kept_s, dropped_s = (sent_s(one, train.count) for one, train in zip((kept, dropped), trains, strict=True))
     profiles = [profile for profile in intent.queue(pairing.queue).profiles if profile]

@@ -73,9 +73,9 @@ def judge_delay(intended: Mapping[Pair, tuple[float, float]], measured_s: Mappin
 
     worst = max(measured_s, key=off, default=None)
     what = "every pair of hosts, quickest probe"
-    span = f"{1e3 * min(a for a, _ in intended.values()):.2f}–{1e3 * max(b for _, b in intended.values()):.2f} ms"
     if worst is None:
-        return Row(DELAY, "fabric", what, span, "nothing", "", "inconclusive", "no probe arrived")
+        return Row(DELAY, "fabric", what, "", "nothing", "", "inconclusive", "no probe arrived")
+    span = f"{1e3 * min(a for a, _ in intended.values()):.2f}–{1e3 * max(b for _, b in intended.values()):.2f} ms"
     measured = f"{1e3 * min(measured_s.values()):.2f}–{1e3 * max(measured_s.values()):.2f} ms"
     wrong, wanted_ms = off(worst) > 0, 1e3 * intended[worst][0]
     why = f"{worst[0]} → {worst[1]} takes {1e3 * measured_s[worst]:.2f} ms, intended {wanted_ms:.2f}" if wrong else ""

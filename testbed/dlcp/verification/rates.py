@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -291,16 +291,19 @@ def probe_hosts(prober: Prober, graph: Graph) -> list[Row]:
 
 def _again(measure: Callable[[int], list[Row]]) -> list[Row]:
     """Measure until nothing deviates, a few times at most: only what deviates every time does. Each row is the one
-    nearest to what is intended. measure: told which turn it is, so that it may send between other hosts."""
+    nearest to what is intended; its data has the rates of all tries. measure: told which turn it is, so that it may
+    send between other hosts."""
     best: dict[str, Row] = {}
+    tries: dict[str, list[float]] = {}
     for turn in range(TRIES):
         for row in measure(turn):
+            tries.setdefault(row.where, []).append(row.data["measured_bps"])
             known = best.get(row.where)
             if known is None or _distance(row) < _distance(known):
                 best[row.where] = row
         if all(row.verdict == "ok" for row in best.values()):
             break
-    return list(best.values())
+    return [replace(row, data=row.data | {"tries_bps": tries[where]}) for where, row in best.items()]
 
 
 def _distance(row: Row) -> float:

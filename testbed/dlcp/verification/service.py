@@ -54,7 +54,7 @@ def judge_pair(where: str, higher: int, lower: int, found: Sequence[int], packet
     blocks, total = len(found), sum(found)
     crossed = sum(count > 0 for count in found)
     measured = f"{total} of {packets * blocks} out of order" if blocks else "nothing"
-    if 0 < crossed <= DISTURBED_SHARE * blocks:
+    if crossed:
         measured += f", in {crossed} of {blocks} blocks"
     if doubt or not blocks:
         verdict, why = "inconclusive", doubt or "no block could be read"
@@ -68,8 +68,8 @@ def judge_pair(where: str, higher: int, lower: int, found: Sequence[int], packet
     else:
         verdict, why = "ok", ""
     return Row(
-        PRIORITY, where, f"queue {higher} before queue {lower}", "nothing out of order", measured, "0 packets",
-        verdict, why, {"inversions": list(found), "packets": packets},
+        PRIORITY, where, f"queue {higher} before queue {lower}", "nothing out of order", measured,
+        f"{DISTURBED_SHARE:.0%} of blocks", verdict, why, {"inversions": list(found), "packets": packets},
     )  # fmt: skip
 
 
