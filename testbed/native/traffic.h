@@ -89,6 +89,10 @@ struct dlcp_sink_statistics {
 struct dlcp_source;
 struct dlcp_sink;
 
+/* How many full datagrams a UDP lane hands to the kernel at once: what goes over the line in DLCP_TRAFFIC_GROUP_NS, at
+ * least one; of a rate of 0, as many as may be. */
+uint32_t dlcp_traffic_group(double rate_bps, uint16_t datagram_bytes);
+
 /* A source at an IPv4 address. Copies lanes and sinks. NULL on failure: errno; EINVAL for a plan that cannot be carried
  * out. */
 struct dlcp_source *dlcp_source_new(const char *address, uint32_t cookie, const struct dlcp_lane *lanes, uint32_t lane_count,

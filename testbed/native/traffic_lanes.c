@@ -61,20 +61,19 @@ bool lane_is_sound(const struct dlcp_lane *lane, uint32_t sink_count)
 	return true;
 }
 
-/* Datagrams of about half a millisecond of the lane's rate leave at once: at least one. */
-static uint64_t group_of(const struct dlcp_lane *lane)
+uint32_t dlcp_traffic_group(double rate_bps, uint16_t datagram_bytes)
 {
-	double line = lane->rate_bps / 8e9 * DLCP_TRAFFIC_GROUP_NS / (double)(lane->datagram_bytes + DLCP_TRAFFIC_FRAME_OVERHEAD);
+	double line = rate_bps / 8e9 * DLCP_TRAFFIC_GROUP_NS / (double)(datagram_bytes + DLCP_TRAFFIC_FRAME_OVERHEAD);
 
-	if (lane->rate_bps == 0 || line > DLCP_TRAFFIC_GROUP_MOST)
-		line = DLCP_TRAFFIC_GROUP_MOST;
-	return (line < 1 ? 1 : (uint64_t)line) * lane->datagram_bytes;
+	if (rate_bps == 0 || line > DLCP_TRAFFIC_GROUP_MOST)
+		return DLCP_TRAFFIC_GROUP_MOST;
+	return line < 1 ? 1 : (uint32_t)line;
 }
 
 void lane_begin(struct lane *lane, const struct dlcp_lane *plan)
 {
 	lane->plan = *plan;
 	lane->ns_per_byte = plan->rate_bps > 0 ? 8e9 / plan->rate_bps : 0;
-	lane->group_bytes = group_of(plan);
+	lane->group_bytes = (uint64_t)dlcp_traffic_group(plan->rate_bps, plan->datagram_bytes) * plan->datagram_bytes;
 	begin_flow(lane, 0);
 }

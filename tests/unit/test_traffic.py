@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 from loopback import address
 
+from dlcp.transport._native import ffi
 from dlcp.transport.traffic import (
+    ARRIVAL,
     DATAGRAM_BYTES,
     DATAGRAM_MOST,
     EXPECTED,
+    FLOW,
     FRAME_OVERHEAD,
     HEADER_BYTES,
+    SENT,
     TCP_PORTS,
     Lane,
     Sink,
@@ -24,12 +28,33 @@ from dlcp.transport.traffic import (
     datagram_bytes,
     expect,
     flow_array,
+    group_datagrams,
     whole,
 )
 
 HERE, THERE = address(0), address(1)
 COOKIE = 0xC0FFEE
 HEAD_START_NS = 5_000_000
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"), [("flow", FLOW), ("flow_sent", SENT), ("expected", EXPECTED), ("arrival", ARRIVAL)]
+)
+def test_arrays__are_laid_out_as_the_structs(name: str, ours: np.dtype[Any]) -> None:
+    theirs = ffi.typeof(f"struct dlcp_{name}")
+    assert ours.itemsize == ffi.sizeof(theirs)
+    assert ours.fields is not None
+    assert {field: (kind.itemsize, at) for field, (kind, at, *_) in ours.fields.items()} == {
+        field: (ffi.sizeof(described.type), described.offset) for field, described in theirs.fields
+    }
+
+
+@pytest.mark.parametrize(("rate_bps", "group"), [(1e6, 1), (100e6, 4), (1e9, 42), (10e9, 44)])
+def test_groups__are_half_a_millisecond_of_the_line(rate_bps: float, group: int) -> None:
+    assert group_datagrams(rate_bps) == group
+    flows = flow_array([0.0], 88 * DATAGRAM_BYTES)
+    *_, sent, _ = carry_out(Lane(flows, rate_bps=rate_bps), 44 * DATAGRAM_BYTES)
+    assert sent["sends"] == -(-sent["datagrams"] // group)
 
 
 def carry_out(lane: Lane, until_bytes: int | None = None, limit_s: float = 20.0) -> tuple[Source, Sink, Any, Any]:

@@ -52,8 +52,7 @@ Array = npt.NDArray[Any]
 
 def group_datagrams(rate_bps: float) -> int:
     """How many full datagrams of a lane of that rate leave at once: about half a millisecond of it."""
-    fitting = rate_bps / 8e9 * int(lib.DLCP_TRAFFIC_GROUP_NS) / (DATAGRAM_BYTES + FRAME_OVERHEAD)
-    return min(max(1, int(fitting)), int(lib.DLCP_TRAFFIC_GROUP_MOST))
+    return int(lib.dlcp_traffic_group(rate_bps, DATAGRAM_BYTES))
 
 
 def datagram_bytes(frame_bytes: int) -> int:
