@@ -13,7 +13,8 @@ from traffic import plain, star, together, tos, udp
 from dlcp.model.result import DROP_CAUSES, TABLES
 from dlcp.substrates.fabric import Fabric
 from dlcp.substrates.fidelity import BOUNDS
-from dlcp.substrates.watch import HostLinks, Watch, vanished_packets
+from dlcp.substrates.host_links import HostLinks, vanished_packets
+from dlcp.substrates.watch import Watch
 
 QUEUE = 3
 FLOOD_S = 2.0

@@ -14,7 +14,8 @@ import pytest
 from dlcp.agents.clock import Deadlines
 from dlcp.substrates import fidelity
 from dlcp.substrates.fidelity import BOUNDS, MachineMonitor, cores, judge, reasons
-from dlcp.substrates.watch import HostLinks, Saturation, vanished_packets
+from dlcp.substrates.host_links import HostLinks, vanished_packets
+from dlcp.substrates.watch import Saturation
 
 
 def test_values_inside_their_bounds_give_no_reason() -> None:

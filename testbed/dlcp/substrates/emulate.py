@@ -1,11 +1,10 @@
 """The substrate `emulate`: one run in private namespaces on this machine.
 
-Inside, `dlcp.substrates.emulated_run` builds the fabric and conducts the run; it and this file speak in JSON lines.
+Inside, `dlcp.substrates.emulated_run` builds the fabric and conducts the run; it and this file converse.
 """
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +18,7 @@ from dlcp.model.result import RunResult
 from dlcp.model.run import Run
 from dlcp.model.workload import Training
 from dlcp.substrates.base import OnProgress
+from dlcp.substrates.conversation import messages
 from dlcp.substrates.private import PrivateProcess, start_private
 
 
@@ -65,17 +65,9 @@ class Emulation:
 
 def _converse(process: PrivateProcess, request: dict[str, Any], on_progress: OnProgress) -> RunResult:
     """Hand the request in, pass progress on, and return the result. The inside bounds its own time."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(json.dumps(request).encode() + b"\n")
-    process.stdin.flush()
-    for line in process.stdout:
-        message = json.loads(line)
+    for message in messages(process, request):
         if "progress" in message:
             on_progress(message["progress"], message["text"])
-        elif "problem" in message:
-            problem = message["problem"]
-            raise Problem(problem["where"], problem["what"], problem["hint"], exit_code=ExitCode(problem["exit_code"]))
         else:
             return RunResult.model_validate(message["result"])
     raise Problem(

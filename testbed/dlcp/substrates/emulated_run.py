@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -33,11 +30,13 @@ from dlcp.model.workload import HostSettings, TransportSettings
 from dlcp.schemes import scheme_class
 from dlcp.schemes.base import Scheme
 from dlcp.substrates import audit, fidelity, provenance
+from dlcp.substrates.conversation import Say, answer
 from dlcp.substrates.fabric import Fabric
 from dlcp.substrates.faults import FaultPlayer, mean_rate_bps, timeline
+from dlcp.substrates.host_links import HostLinks, vanished_packets
 from dlcp.substrates.ideal import Transfer, ideal_communication_s, ideal_iteration_s
 from dlcp.substrates.pfc import PauseLoop, pausing
-from dlcp.substrates.watch import HostLinks, Watch, vanished_packets
+from dlcp.substrates.watch import Watch
 from dlcp.transport.codepoint import tos_of_queue
 
 CONSERVED = 3
@@ -47,23 +46,15 @@ DRAIN_S = 2.0
 
 
 def main(arguments: list[str]) -> int:
-    """Entry point of start_private: the zygote's control socket; one request on stdin, messages on stdout."""
-    request = json.loads(sys.stdin.readline())
-    run = TypeAdapter(Run).validate_python(request["run"])
-    with os.fdopen(os.dup(1), "w", buffering=1) as replies:
-        os.dup2(2, 1)  # stdout carries only our messages: Mininet and others print to stderr
+    """Entry point of start_private: the zygote's control socket; a conversation on stdin and stdout."""
 
-        def say(message: dict[str, Any]) -> None:
-            replies.write(json.dumps(message) + "\n")
+    def conduct(request: dict[str, Any], say: Say) -> None:
+        run = TypeAdapter(Run).validate_python(request["run"])
+        with closing(Zygote.adopt(int(arguments[0]))) as zygote:
+            result = _Conductor(run, Path(request["directory"]), zygote, say).conduct()
+        say({"result": result.model_dump(mode="json")})
 
-        try:
-            with closing(Zygote.adopt(int(arguments[0]))) as zygote:
-                result = _Conductor(run, Path(request["directory"]), zygote, say).conduct()
-        except Problem as problem:
-            say({"problem": vars(problem) | {"exit_code": int(problem.exit_code)}})
-        else:
-            say({"result": result.model_dump(mode="json")})
-    return 0
+    return answer(conduct)
 
 
 @dataclass
@@ -80,7 +71,7 @@ class _Observed:
 class _Conductor:
     """One run, from its plan to its result."""
 
-    def __init__(self, run: Run, directory: Path, zygote: Zygote, say: Any) -> None:
+    def __init__(self, run: Run, directory: Path, zygote: Zygote, say: Say) -> None:
         self._run = run
         self._directory = directory
         self._zygote = zygote

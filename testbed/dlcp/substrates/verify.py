@@ -1,14 +1,8 @@
-"""`dlcp switch verify` on the substrate `emulate`: a fabric in private namespaces, agents on all hosts, probes.
-
-Inside and outside speak in JSON lines, as the runs of dlcp.substrates.emulate do.
-"""
+"""`dlcp switch verify` on the substrate `emulate`: a fabric in private namespaces, agents on all hosts, probes."""
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -19,6 +13,7 @@ from dlcp.errors import ExitCode, Problem
 from dlcp.model.qos import QosIntent
 from dlcp.model.topology import Graph
 from dlcp.model.workload import HostSettings
+from dlcp.substrates.conversation import Say, answer, messages
 from dlcp.substrates.fabric import Fabric
 from dlcp.substrates.private import start_private
 from dlcp.substrates.probing import AgentProber
@@ -75,20 +70,11 @@ def verify_emulated(
             pass_fds=[zygote.fileno()],
         )  # fmt: skip
         try:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.write(json.dumps(request).encode() + b"\n")
-            process.stdin.flush()
-            for line in process.stdout:
-                message = json.loads(line)
+            for message in messages(process, request):
                 if "row" in message:
                     yield Row(**message["row"])
                 elif "step" in message:
                     on_step(*message["step"])
-                elif "problem" in message:
-                    problem = message["problem"]
-                    code = ExitCode(problem["exit_code"])
-                    raise Problem(problem["where"], problem["what"], problem["hint"], exit_code=code)
                 else:
                     return
         finally:
@@ -100,28 +86,20 @@ def verify_emulated(
 
 
 def main(arguments: list[str]) -> int:
-    """Entry point inside the namespaces: the zygote's control socket; one request on stdin, messages on stdout."""
-    request = json.loads(sys.stdin.readline())
-    with os.fdopen(os.dup(1), "w", buffering=1) as replies:
-        os.dup2(2, 1)  # stdout carries only our messages: Mininet and others print to stderr
+    """Entry point inside the namespaces: the zygote's control socket; a conversation on stdin and stdout."""
 
-        def say(message: dict[str, Any]) -> None:
-            replies.write(json.dumps(message) + "\n")
-
+    def work(request: dict[str, Any], say: Say) -> None:
         try:
             with closing(Zygote.adopt(int(arguments[0]))) as zygote:
                 _verify(request, zygote, say)
-        except Problem as problem:
-            say({"problem": vars(problem) | {"exit_code": int(problem.exit_code)}})
         except AgentError as error:
-            say({"problem": {"where": "dlcp switch verify", "what": str(error), "hint": "",
-                             "exit_code": int(ExitCode.RUN_FAILED)}})  # fmt: skip
-        else:
-            say({"done": True})
-    return 0
+            raise Problem("dlcp switch verify", str(error), exit_code=ExitCode.RUN_FAILED) from error
+        say({"done": True})
+
+    return answer(work)
 
 
-def _verify(request: dict[str, Any], zygote: Zygote, say: Any) -> None:
+def _verify(request: dict[str, Any], zygote: Zygote, say: Say) -> None:
     graph, intent = Graph.model_validate(request["graph"]), QosIntent.model_validate(request["intent"])
     seed = request["seed"]
     host_settings = HostSettings.model_validate(request["host_settings"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,6 @@ STRETCH_FRAMES = 12
 """How long the slowest full port is watched: 1.5 ms at 100 Mbit/s."""
 FULL_FRAMES = 16
 """Frames that must wait at a port to call it full: it cannot run empty in a stretch, a late end included."""
-SILENCE_TRIES = 50
-SILENCE_S = 0.002
 MIN_STRETCHES = 60
 """Fewer say nothing: a frame more or less at the ends of a stretch is 8 % of it, in the mean of sixty 1 %."""
 
@@ -175,43 +173,3 @@ def _sent_bytes() -> dict[str, int]:
     """Device → bytes that have left by it, of the namespace that all switch ports are in."""
     lines = Path("/proc/thread-self/net/dev").read_text(encoding="ascii").splitlines()[2:]
     return {name.strip(): int(rest.split()[8]) for name, _, rest in (line.partition(":") for line in lines)}
-
-
-@dataclass(frozen=True)
-class HostLinks:
-    """Packets that every host's interface has sent and received since it was made, as the kernel counts them there:
-    apart from the switches' own account."""
-
-    sent: int
-    received: int
-
-    @classmethod
-    def read(cls, fabric: Fabric) -> HostLinks:
-        """Of all hosts together."""
-        sent = received = 0
-        for host, pid in fabric.pids().items():
-            for line in Path(f"/proc/{pid}/net/dev").read_text(encoding="ascii").splitlines()[2:]:
-                name, _, rest = line.partition(":")
-                if name.strip() == f"{host}-eth0":
-                    counts = rest.split()
-                    received, sent = received + int(counts[1]), sent + int(counts[9])
-        return cls(sent, received - fabric.fillers)
-
-    def __sub__(self, before: HostLinks) -> HostLinks:
-        return HostLinks(self.sent - before.sent, self.received - before.received)
-
-    @classmethod
-    def read_with(cls, fabric: Fabric, other: Callable[[], Any]) -> tuple[HostLinks | None, Any]:
-        """These and something else, read while no packet leaves or comes in; None when hosts never fell silent."""
-        for _ in range(SILENCE_TRIES):
-            before, found = cls.read(fabric), other()
-            if before == cls.read(fabric):
-                return before, found
-            time.sleep(SILENCE_S)
-        return None, found
-
-
-def vanished_packets(hosts: HostLinks, ports: list[dict[str, Any]], causes: Collection[str], strays: int) -> int:
-    """What hosts sent, less what hosts received, less every drop that a switch counted: 0 when all is accounted for."""
-    dropped = sum(int(row[f"dropped_{cause}_packets"]) for row in ports for cause in causes)
-    return hosts.sent - hosts.received - dropped - strays
