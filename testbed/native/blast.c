@@ -6,19 +6,18 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum {
-	MOST_PAYLOAD = 1472, /* one Ethernet frame */
-	BATCH = 32,
-};
+#include "traffic.h"
+
+enum { BATCH = 32 };
 
 int64_t dlcp_blast(int socket, uint32_t payload_bytes, uint64_t packets)
 {
-	static const uint8_t filling[MOST_PAYLOAD];
+	static const uint8_t filling[DLCP_TRAFFIC_DATAGRAM_MOST];
 	struct iovec piece = { (void *)filling, payload_bytes };
 	struct mmsghdr messages[BATCH];
 	uint64_t sent = 0;
 
-	if (payload_bytes > MOST_PAYLOAD)
+	if (payload_bytes > DLCP_TRAFFIC_DATAGRAM_MOST)
 		return -EMSGSIZE;
 	memset(messages, 0, sizeof messages);
 	for (int i = 0; i < BATCH; i++)

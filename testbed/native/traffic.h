@@ -81,7 +81,8 @@ struct dlcp_arrival {
 	int64_t last_ns;
 };
 
-/* packets, datagram_bytes: over UDP; bytes: over both. strangers: datagrams and connections that belong to no flow of the plan, or to none from where they came. */
+/* packets, datagram_bytes: over UDP; bytes: over both. strangers: datagrams and connections that belong to no flow of the
+ * plan, or to none from where they came, and what finds no room. */
 struct dlcp_sink_statistics {
 	uint64_t packets, bytes, datagram_bytes, overflow, connections, strangers, cpu_ns;
 };

@@ -144,6 +144,12 @@ def test_render__refuses_a_limit_below_the_reserved_bytes() -> None:
         render(QosIntent(name="wrong", port_buffer="60 kB", queues=queues))
 
 
+@pytest.mark.parametrize("buffer", ["port_buffer", "shared_buffer"])
+def test_render__refuses_a_buffer_beyond_32_bits(buffer: str) -> None:
+    with pytest.raises(Problem, match=r"4294967296 B is more than a switch port counts"):
+        render(QosIntent.model_validate({"name": "vast", "port_buffer": "60 kB", buffer: 2**32}))
+
+
 def test_render__refuses_an_alpha_that_rounds_to_nothing() -> None:
     with pytest.raises(Problem, match=r"alpha 0.001 of queue 0"):
         render(QosIntent(name="small", port_buffer="60 kB", queues={0: QueueIntent(alpha=0.001)}))

@@ -43,6 +43,7 @@ def render(intent: QosIntent) -> AqmPort:
             "reserve less, or enlarge port_buffer",
         )
     buffer_bytes = _size(intent, intent.port_buffer_bytes)
+    _size(intent, intent.shared_buffer_bytes or 0)
     port = AqmPort(buffer_bytes=buffer_bytes, common_bytes=buffer_bytes - reserved_bytes)
     for number in range(QUEUES):
         port.queues[number] = _queue(intent, number)
