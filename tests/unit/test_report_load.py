@@ -17,14 +17,20 @@ from synthetic_results import PROFILE, REAL, make_results
 from dlcp.errors import Problem
 from dlcp.model.result import SINCE
 from dlcp.model.tables import check_table
+from dlcp.report.comparison import compare
 from dlcp.report.fabric_plots import queue_counts
 from dlcp.report.load import load
+from dlcp.report.page import page
+from dlcp.report.settings import fault_lines
 from dlcp.runner.store import load_result, wrong_tables
 
 
 @pytest.fixture
 def experiment(tmp_path: Path) -> Path:
     return make_results(tmp_path, repeats=2, iterations=3, tensors=2)
+
+
+FAULTS = [{"kind": "link-down", "at": 1.0, "for": 0.4, "link": ["l2", "s2"], "reroute_after": 0.05}]
 
 
 def edit(run: Path, /, **fields: object) -> None:
@@ -106,7 +112,7 @@ def test_load__unfinished_runs_are_not_looked_at(experiment: Path) -> None:
     assert loaded.left_out == ()
 
 
-@pytest.mark.parametrize("older", [{"knobs": {"loss_bound": 0.2}}, {"run": {"faults": [{"kind": "link-down"}]}}])
+@pytest.mark.parametrize("older", [{"knobs": {"loss_bound": 0.2}}, {"run": {"definition": {"faults": FAULTS}}}])
 def test_load__an_older_configuration_of_a_scheme_does_not_mix_in(experiment: Path, older: dict[str, Any]) -> None:
     for repeat in range(2):
         had = json.loads((experiment / f"dlcp-profile-{repeat}" / "result.json").read_text())
@@ -123,12 +129,22 @@ def test_load__an_older_configuration_of_a_scheme_does_not_mix_in(experiment: Pa
     assert {one.why for one in loaded.left_out} == {"DLCP, profile: an older configuration"}
 
 
+def test_faults_are_told_on_the_page(experiment: Path) -> None:
+    assert fault_lines(load(experiment)) == []
+    for run in experiment.iterdir():
+        had = json.loads((run / "result.json").read_text())
+        edit(run, run=had["run"] | {"definition": {"faults": FAULTS}})
+    results = load(experiment)
+    assert fault_lines(results) == ["cut of l2 – s2, from 1 s of the job, for 400 ms"]
+    assert "<li>cut of l2 – s2, from 1 s of the job, for 400 ms</li>" in page(compare(results), (), ())
+
+
 def test_load__of_a_repeat_that_was_run_twice_the_later_counts(experiment: Path) -> None:
     edit(experiment / "dlcp-real-1", repeat=0)
     os.utime(experiment / "dlcp-real-0" / "result.json", (10, 10))
     loaded = load(experiment)
     assert [run.result.run_id for run in loaded.of(REAL, "DLCP")] == ["dlcp-real-1"]
-    assert [one.why for one in loaded.left_out] == ["DLCP, real: repeat 0 was run again later"]
+    assert [one.why for one in loaded.left_out] == ["DLCP, real: repeat 1 was run again later"]
 
 
 def test_load__only_the_runs_of_a_plan(experiment: Path) -> None:

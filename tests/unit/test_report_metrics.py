@@ -157,7 +157,7 @@ def test_replicas__tell_when_workers_end_an_iteration_apart(tmp_path: Path) -> N
 def test_problems__a_dlcp_run_that_went_over_tcp_is_named(tmp_path: Path) -> None:
     write_run(tmp_path / "a", result(traffic={"dlcp": 5, "tcp": 7}), {})
     write_run(tmp_path / "b", result(run_id="b", scheme="tcp", label="TCP", traffic={"tcp": 7}), {})
-    assert problems(load(tmp_path)) == ("DLCP, j, repeat 0: 7 bytes of gradients or parameters went over tcp",)
+    assert problems(load(tmp_path)) == ("DLCP, j, repeat 1: 7 bytes of gradients or parameters went over tcp",)
 
 
 def test_metric_names__are_read_without_pandas() -> None:

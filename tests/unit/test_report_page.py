@@ -82,7 +82,7 @@ def test_terminal__has_every_scheme_gain_refusal_and_suspect(printed: tuple[Repo
     assert "TCP: 5 runs (left out: 1 suspect)" in text
     assert "TCP: 5 runs (left out: 1 failed)" in text
     assert "TCP: message p99.9 needs 10000 samples, there are 7360" in text
-    assert "! DLCP, real, repeat 1 is suspect: CPU idle 4 % is below 10 %" in text
+    assert "! DLCP, real, repeat 2 is suspect: CPU idle 4 % is below 10 %" in text
     assert "✓ profile: job completion of DLCP better than TCP" in text
 
 
@@ -128,7 +128,7 @@ def test_page__names_schemes_knobs_regime_and_doubts_and_escapes_them(html: str)
     assert "<dt>port buffer</dt><dd>50 kB = 33 packets = 1 ms of lab line rate</dd>" in html
     assert "<dt>TCP tuned: RTO floor</dt><dd>5 ms (lab time)</dd>" in html
     assert "<p>Nothing: read back from every switch and host, equal to what was meant.</p>" in html
-    assert "TCP, profile, repeat 2</td><td>suspect</td>" in html
+    assert "TCP, profile, repeat 3</td><td>suspect</td>" in html
     assert "&lt;b&gt;no &amp; answer&lt;/b&gt;" in html
     assert "<b>no" not in html
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dlcp.model.base import Frozen
-from dlcp.model.units import Duration, Fraction, Rate, show_fraction, show_rate
+from dlcp.model.units import Duration, Fraction, Rate, show_duration, show_fraction, show_rate
 
 
 class _Fault(Frozen):
@@ -21,6 +21,12 @@ class _Fault(Frozen):
     def end_s(self) -> float:
         """When it is over, to a nanosecond; infinite when it lasts to the end of the run."""
         return math.inf if self.for_s is None else round(self.at_s + self.for_s, 9)
+
+    @property
+    def when(self) -> str:
+        """In words."""
+        lasts = "to the end of the run" if self.for_s is None else f"for {show_duration(self.for_s)}"
+        return f"from {show_duration(self.at_s)} of the job, {lasts}"
 
 
 class LinkDown(_Fault):

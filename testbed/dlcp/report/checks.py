@@ -95,7 +95,7 @@ def problems(results: Results) -> tuple[str, ...]:
         wrong = "tcp" if run.result.scheme.startswith("dlcp") else "dlcp"
         carried = run.result.traffic.get(wrong, 0)
         if carried:
-            found.append(f"{run.result.label}, {run.result.job}, repeat {run.result.repeat}: {carried} bytes of "
+            found.append(f"{run.result.label}, {run.result.job}, repeat {run.result.repeat + 1}: {carried} bytes of "
                          f"gradients or parameters went over {wrong}")  # fmt: skip
     commits = {str(run.result.provenance.get("commit")) for run in results.runs}
     if len(commits) > 1:

@@ -205,7 +205,7 @@ def _newest_configuration(runs: list[Run]) -> tuple[list[Run], list[LeftOut]]:
         if configuration.setdefault(cell, _configuration(run)) != _configuration(run):
             stale.append(LeftOut(run.path, f"{run.result.label}, {run.result.job}: an older configuration"))
         elif (*cell, run.result.repeat) in seen:
-            stale.append(LeftOut(run.path, f"{run.result.label}, {run.result.job}: repeat {run.result.repeat} was "
+            stale.append(LeftOut(run.path, f"{run.result.label}, {run.result.job}: repeat {run.result.repeat + 1} was "
                                            "run again later"))  # fmt: skip
         else:
             seen.add((*cell, run.result.repeat))
@@ -216,8 +216,14 @@ def _newest_configuration(runs: list[Run]) -> tuple[list[Run], list[LeftOut]]:
 def _configuration(run: Run) -> str:
     result = run.result
     defining = [result.scheme, result.substrate, result.regime, result.topology, result.intended, knobs(result),
-                *(result.run.get(name) or None for name in ("job", "workload", "background", "faults"))]  # fmt: skip
+                result.run.get("job"), result.run.get("workload"), result.run.get("background"),
+                faults(result)]  # fmt: skip
     return json.dumps(defining, sort_keys=True, default=str)
+
+
+def faults(result: RunResult) -> list[dict[str, Any]]:
+    """What went wrong on purpose, as the run's definition has it."""
+    return list(result.run.get("definition", {}).get("faults", []))
 
 
 def knobs(result: RunResult) -> dict[str, Any]:

@@ -27,8 +27,8 @@ def fidelity_rows(results: Results) -> list[dict[str, Any]]:
 def left_out_rows(results: Results) -> list[dict[str, str]]:
     """Runs that count in no mean (suspect, failed, unsupported), and directories that were not read, with reasons."""
     runs = [
-        {"what": f"{run.result.label}, {run.result.job}, repeat {run.result.repeat}", "status": str(run.result.status),
-         "why": run.result.reason or "no reason recorded"}
+        {"what": f"{run.result.label}, {run.result.job}, repeat {run.result.repeat + 1}",
+         "status": str(run.result.status), "why": run.result.reason or "no reason recorded"}
         for run in results.runs if not run.trusted
     ]  # fmt: skip
     return runs + [{"what": one.path.name, "status": "not read", "why": one.why} for one in results.left_out]

@@ -21,7 +21,7 @@ from dlcp.report.expectations import Outcome
 from dlcp.report.headline import job_sentences
 from dlcp.report.monitors import fidelity_rows, left_out_rows
 from dlcp.report.remarks import slow_messages_remark
-from dlcp.report.settings import differing_qos, knob_rows, provenance_rows, regime_rows
+from dlcp.report.settings import differing_qos, fault_lines, knob_rows, provenance_rows, regime_rows
 from dlcp.report.words import show_estimate, show_gain, unit_of
 
 
@@ -37,6 +37,7 @@ def page(comparison: Comparison, outcomes: tuple[Outcome, ...], problems: tuple[
         problems=problems,
         colours={label: look.colour for label, look in style.scheme_styles(results).items()},
         regime=regime_rows(results),
+        faults=fault_lines(results),
         jobs=[_job(comparison, job) for job in comparison.jobs],
         losses=losses(results).to_dict("records"),
         replicas={(row["job"], row["label"]): row for row in replicas(results).to_dict("records")},

@@ -6,7 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from dlcp.report.load import Results, knobs
+from pydantic import TypeAdapter
+
+from dlcp.model.faults import Fault
+from dlcp.report.load import Results, faults, knobs
 from dlcp.report.regime import regime_facts
 from dlcp.report.words import show_setting
 
@@ -21,6 +24,12 @@ def regime_rows(results: Results) -> list[tuple[str, str]]:
         shown = next(iter(texts.values())) if same else ", ".join(f"{text} ({job})" for job, text in texts.items())
         rows.append((name, shown))
     return rows
+
+
+def fault_lines(results: Results) -> list[str]:
+    """What went wrong on purpose in every run, in words, and when."""
+    found = TypeAdapter(list[Fault]).validate_python(faults(results.example()))
+    return [f"{fault.what}, {fault.when}" for fault in found]
 
 
 def knob_rows(results: Results) -> list[dict[str, Any]]:

@@ -61,7 +61,7 @@ def print_rest(
     for run in results.runs:
         if not run.trusted:
             one = run.result
-            console.print(Text(f"  ! {one.label}, {one.job}, repeat {one.repeat} is {one.status}: {one.reason}",
+            console.print(Text(f"  ! {one.label}, {one.job}, repeat {one.repeat + 1} is {one.status}: {one.reason}",
                                style="yellow"))  # fmt: skip
     for left_out in results.left_out:
         console.print(Text(f"  left out: {left_out.path.name}: {left_out.why}", style="dim"))

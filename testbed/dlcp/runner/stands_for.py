@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from dlcp.agents.traffic_plan import offered
-from dlcp.model.faults import FaultKind
 from dlcp.model.regime import FRAME_BYTES, regime
 from dlcp.model.topology import Graph, Link
 from dlcp.model.units import show_duration, show_fraction, show_rate, show_size
@@ -82,7 +81,7 @@ def sentences(ready: Ready) -> list[str]:
     if tcp:
         shown = ", ".join(f"{label} {show_duration(floor_s)}" for label, floor_s in tcp.items())
         lines.append(f"RTO floor  {shown} in lab time")
-    lines += [f"fault      {fault.what}, {_when(fault)}" for fault in ready.experiment.faults]
+    lines += [f"fault      {fault.what}, {fault.when} (emulated)" for fault in ready.experiment.faults]
     for name, job in ready.experiment.jobs.items():
         scaled = "" if found[name]["byte_scale"] == scaling.byte_scale else ", not byte-scaled"
         lines.append(
@@ -118,11 +117,6 @@ def _shared_buffer(ready: Ready) -> list[str]:
         f"shared     {show_size(shared.size_bytes)} a switch: {shared.size_bytes // FRAME_BYTES} packets; a queue may "
         f"hold {shared.alpha:g} times what is free of it; stands for {show_size(lab_bytes)}"
     ]
-
-
-def _when(fault: FaultKind) -> str:
-    lasts = "to the end of the run" if fault.for_s is None else f"for {show_duration(fault.for_s)}"
-    return f"from {show_duration(fault.at_s)} of the job, {lasts} (emulated)"
 
 
 def _rates(graph: Graph) -> str:
