@@ -35,6 +35,8 @@ from dlcp.transport.traffic import (
 HERE, THERE = address(0), address(1)
 COOKIE = 0xC0FFEE
 HEAD_START_NS = 5_000_000
+REFUSED_WITHIN_S = 0.5
+"""Nothing but its end tells what a source or sink has turned away: far longer than that takes on loopback."""
 
 
 @pytest.mark.parametrize(
@@ -193,7 +195,7 @@ def test_a_refused_connection__is_a_failed_flow() -> None:
         taken.bind((THERE, 0))  # nobody listens
         source = Source(HERE, COOKIE, [Lane(flow_array([0.0], 100), tcp=True)], [(THERE, taken.getsockname()[1])])
         source.start(time.monotonic_ns())
-        time.sleep(0.1)
+        time.sleep(REFUSED_WITHIN_S)
         assert source.stop()["failed_flows"] == 1
 
 
@@ -203,7 +205,7 @@ def test_a_sink__takes_a_flow_only_from_its_own_source() -> None:
         sink = Sink(THERE, 0, COOKIE, expect(flows, address(4), tcp=tcp))
         source = Source(HERE, COOKIE, [Lane(flows, tcp=tcp)], [(THERE, sink.port)])
         source.start(time.monotonic_ns())
-        time.sleep(0.1)
+        time.sleep(REFUSED_WITHIN_S)
         source.stop()
         assert sink.stop()["strangers"] == 1
         assert sink.arrivals["bytes"].tolist() == [0]

@@ -9,6 +9,8 @@ import time
 
 import numpy as np
 
+from dlcp.errors import MachineCannot
+
 _PR_SET_TIMERSLACK = 29
 _SWITCH_INTERVAL_S = 1e-4
 """How long one Python thread may keep the interpreter from another; the default of 5 ms is 40 frame times."""
@@ -26,10 +28,26 @@ def be_punctual() -> None:
 
 
 def go_ahead() -> None:
-    """Put the calling thread ahead of the agents', with exact timers; processes that it starts are not."""
+    """Put the calling thread ahead of the agents', with exact timers; processes that it starts are not. MachineCannot
+    as in `put_ahead`."""
     be_punctual()
+    put_ahead(0)
+
+
+def put_ahead(pid: int) -> None:
+    """Put a process (0: the calling thread), but not its children, ahead of all that have no real-time priority.
+
+    Raises MachineCannot where the kernel gives none.
+    """
     priority = os.sched_param(os.sched_get_priority_min(os.SCHED_RR))
-    os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, priority)
+    try:
+        os.sched_setscheduler(pid, os.SCHED_RR | os.SCHED_RESET_ON_FORK, priority)
+    except PermissionError as error:
+        raise MachineCannot(
+            "real-time priority",
+            f"the kernel refuses it ({error.strerror}), and what shapes and watches a fabric must not wait for a core",
+            "in a container: start it with --privileged; with CONFIG_RT_GROUP_SCHED: give its cgroup cpu.rt_runtime_us",
+        ) from error
 
 
 class Deadlines:

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from dlcp.agents.background_session import BackgroundResult, BackgroundSession
 from dlcp.agents.handles import AgentError, AgentHandle, Zygote
-from dlcp.agents.jobs import JobSpec, plan_job
+from dlcp.agents.jobs import plan_job
 from dlcp.agents.records import Columns
 from dlcp.agents.session import JobResult, JobSession
 from dlcp.agents.traffic_plan import TrafficSpec, host_rates_bps
@@ -22,25 +22,23 @@ from dlcp.model.experiment import experiment_intent
 from dlcp.model.faults import GrayFailure
 from dlcp.model.qos import Pfc
 from dlcp.model.regime import regime
-from dlcp.model.result import DROP_CAUSES, RunResult
+from dlcp.model.result import RunResult
 from dlcp.model.run import Run
 from dlcp.model.tables import write_columns, write_rows
 from dlcp.model.units import show_fraction
-from dlcp.model.workload import HostSettings, TransportSettings
+from dlcp.model.workload import HostSettings
 from dlcp.schemes import scheme_class
 from dlcp.schemes.base import Scheme
 from dlcp.substrates import audit, fidelity, provenance
 from dlcp.substrates.conversation import Say, answer
 from dlcp.substrates.fabric import Fabric
 from dlcp.substrates.faults import FaultPlayer, mean_rate_bps, timeline
-from dlcp.substrates.host_links import HostLinks, vanished_packets
-from dlcp.substrates.ideal import Transfer, ideal_communication_s, ideal_iteration_s
+from dlcp.substrates.host_links import HostLinks, conserved_packets
+from dlcp.substrates.ideal import ideal_communication_s, ideal_iteration_s, transfers_of
 from dlcp.substrates.pfc import PauseLoop, pausing
 from dlcp.substrates.watch import Watch
 from dlcp.transport.codepoint import tos_of_queue
 
-CONSERVED = 3
-"""Monitors of `_conserved` when hosts' own counts are known."""
 DRAIN_S = 2.0
 """Longest wait for the queues to run empty after the job; a full port buffer drains in milliseconds."""
 
@@ -128,9 +126,9 @@ class _Conductor:
         if self._timeline:
             _require_mended(fabric, result.effective)
         self._write(job, training, ports, observed)
-        conserved = _conserved(hosts_before, hosts, ports, self._astray(strays))
+        conserved = conserved_packets(hosts_before, hosts, ports, self._astray(strays))
         self._judge(result, job, ports, observed, conserved | {"unaccounted_packets": len(unaccounted)})
-        if len(conserved) < CONSERVED:
+        if hosts_before is None or hosts is None:
             result.warnings.append("hosts never fell silent, so packets were not counted from end to end")
         result.warnings += unaccounted
         if self._settings.pull_loss_bound and self._settings.full_sync_every > 1:
@@ -289,7 +287,7 @@ class _Conductor:
         """No transport can be faster: see dlcp.substrates.ideal. A real job's compute is what it took (median)."""
         compute = sorted(job.iterations["compute_s"])
         compute_s = self._spec.compute_s or compute[len(compute) // 2]
-        transfers = _transfers(self._spec, self._settings)
+        transfers = transfers_of(self._spec, self._settings)
         iteration_s = ideal_iteration_s(self._graph, transfers, compute_s)
         return {
             "iteration_s": iteration_s,
@@ -334,24 +332,6 @@ def _rto_floors(run: Run) -> dict[str, HostSettings]:
     return {label: scheme.hosts(scaling) for label, scheme in schemes.items() if scheme.kind == "tcp"}
 
 
-def _transfers(spec: JobSpec, settings: TransportSettings) -> list[Transfer]:
-    """Payload of one iteration: every worker to each server and back; in a ring, each to the next, every chunk but one
-    on each leg."""
-    if spec.pattern == "ring":
-        share = 2 * (len(spec.workers) - 1) / len(spec.workers)
-        size_bytes = share * sum(tensor.size_bytes for tensor in spec.tensors(settings))
-        return [Transfer(source, sink, size_bytes) for source, sink in spec.ring]
-    sizes = [0.0] * len(spec.servers)
-    for tensor in spec.tensors(settings):
-        sizes[tensor.server] += tensor.size_bytes
-    pushes = [
-        Transfer(worker, server, size)
-        for worker in spec.workers
-        for server, size in zip(spec.servers, sizes, strict=True)
-    ]
-    return pushes + [Transfer(push.destination, push.source, push.size_bytes) for push in pushes]
-
-
 def _lost_in(pfc: Pfc, ports: list[dict[str, Any]]) -> int:
     """Packets of lossless queues that found no buffer."""
     lossless = [row for row in ports if row["queue"] in pfc.queues]
@@ -367,17 +347,3 @@ def _require_mended(fabric: Fabric, before: dict[str, Any]) -> None:
 
 def _overflow(statistics: dict[str, Any]) -> int:
     return int(statistics["transport"].get("socket_overflow", 0))  # kernel TCP has none: it closes its window
-
-
-def _conserved(
-    before: HostLinks | None, after: HostLinks | None, ports: list[dict[str, Any]], strays: tuple[int, int]
-) -> dict[str, float]:
-    """The monitors of packets from end to end; without the hosts' own counts those of the switches alone.
-
-    strays: packets that were not IPv4, and those for nobody.
-    """
-    found = {"stray_packets": float(sum(strays))}
-    if before is not None and after is not None:
-        missing = vanished_packets(after - before, ports, DROP_CAUSES, strays[0])
-        found |= {"vanished_packets": max(0.0, missing), "duplicated_packets": max(0.0, -missing)}
-    return found

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dlcp.model.result import DROP_CAUSES
 from dlcp.substrates.fabric import Fabric
 
 SILENCE_TRIES = 50
@@ -46,6 +47,20 @@ class HostLinks:
                 return before, found
             time.sleep(SILENCE_S)
         return None, found
+
+
+def conserved_packets(
+    before: HostLinks | None, after: HostLinks | None, ports: list[dict[str, Any]], strays: tuple[int, int]
+) -> dict[str, float]:
+    """The monitors of packets from end to end (fidelity.BOUNDS); without the hosts' own counts those of the switches.
+
+    strays: packets that were not IPv4, and those for nobody.
+    """
+    found = {"stray_packets": float(sum(strays))}
+    if before is not None and after is not None:
+        missing = vanished_packets(after - before, ports, DROP_CAUSES, strays[0])
+        found |= {"vanished_packets": max(0.0, missing), "duplicated_packets": max(0.0, -missing)}
+    return found
 
 
 def vanished_packets(hosts: HostLinks, ports: list[dict[str, Any]], causes: Collection[str], strays: int) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dlcp.agents.jobs import JobSpec
 from dlcp.model.topology import Graph
+from dlcp.model.workload import TransportSettings
 
 
 @dataclass(frozen=True)
@@ -14,6 +16,24 @@ class Transfer:
     source: str
     destination: str
     size_bytes: float
+
+
+def transfers_of(spec: JobSpec, settings: TransportSettings) -> list[Transfer]:
+    """Payload of one iteration: every worker to each server and back; in a ring, each to the next, every chunk but one
+    on each leg."""
+    if spec.pattern == "ring":
+        share = 2 * (len(spec.workers) - 1) / len(spec.workers)
+        size_bytes = share * sum(tensor.size_bytes for tensor in spec.tensors(settings))
+        return [Transfer(source, sink, size_bytes) for source, sink in spec.ring]
+    sizes = [0.0] * len(spec.servers)
+    for tensor in spec.tensors(settings):
+        sizes[tensor.server] += tensor.size_bytes
+    pushes = [
+        Transfer(worker, server, size)
+        for worker in spec.workers
+        for server, size in zip(spec.servers, sizes, strict=True)
+    ]
+    return pushes + [Transfer(push.destination, push.source, push.size_bytes) for push in pushes]
 
 
 def link_loads_bytes(graph: Graph, transfers: list[Transfer]) -> dict[tuple[str, str], float]:

@@ -9,6 +9,7 @@ import subprocess
 import threading
 from collections.abc import Sequence
 
+from dlcp.agents.clock import put_ahead
 from dlcp.errors import Problem
 from dlcp.substrates.netns import Namespace
 
@@ -59,8 +60,7 @@ class TcSession:
                     ["tc", "-force", "-details", "-batch", "-"],
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0,
                 )  # fmt: skip
-            priority = os.sched_param(os.sched_get_priority_min(os.SCHED_RR))
-            os.sched_setscheduler(self._process.pid, os.SCHED_RR, priority)  # ahead of what keeps the cores busy
+            put_ahead(self._process.pid)  # of what keeps the cores busy
         return self._process
 
     def _converse(self, process: subprocess.Popen[bytes], text: str, answers: int) -> list[str]:

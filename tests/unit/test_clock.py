@@ -1,0 +1,37 @@
+"""Real-time priority, as it is given and as it is refused."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from dlcp.agents.clock import put_ahead
+from dlcp.errors import MachineCannot
+
+
+def refused(*_: object) -> None:
+    raise PermissionError(1, "Operation not permitted")
+
+
+def test_a_refusal_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_setscheduler", refused)
+    with pytest.raises(MachineCannot, match="real-time priority: the kernel refuses it") as raised:
+        put_ahead(0)
+    assert "--privileged" in raised.value.hint
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="real-time priority is root's; run as root")
+def test_a_thread_goes_ahead_alone() -> None:
+    found: list[int] = []
+
+    def work() -> None:
+        put_ahead(0)
+        found.append(os.sched_getscheduler(0))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [os.SCHED_RR | os.SCHED_RESET_ON_FORK]
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
