@@ -266,11 +266,11 @@ struct dlcp_engine *dlcp_engine_new(const struct dlcp_engine_config *config, cha
 	pthread_cond_init(&engine->completed, &attributes);
 	pthread_condattr_destroy(&attributes);
 	engine->protocol = dlcp_protocol_new(&config->protocol, error, error_bytes);
-	choose_nap(engine, config->protocol.link_bps); /* which the protocol has checked */
 	if (!engine->protocol || !open_files(engine, config, error, error_bytes)) {
 		free_engine(engine);
 		return NULL;
 	}
+	choose_nap(engine, config->protocol.link_bps);
 	errno = pthread_create(&engine->thread, NULL, run, engine);
 	if (errno) {
 		snprintf(error, error_bytes, "thread: %m");

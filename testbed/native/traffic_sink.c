@@ -239,12 +239,14 @@ static void accept_guests(struct dlcp_sink *sink)
 {
 	struct sockaddr_in from;
 	socklen_t size = sizeof from;
-	int file;
 
-	while ((file = accept4(sink->listener, (struct sockaddr *)&from, &size, SOCK_NONBLOCK | SOCK_CLOEXEC)) > 0) {
+	for (int done = 0; done < WAITING_CONNECTIONS; done++) {
+		int file = accept4(sink->listener, (struct sockaddr *)&from, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		struct epoll_event event = { .events = EPOLLIN };
 		struct guest *guest;
 
+		if (file <= 0)
+			return;
 		if (!sink->free_count || !is_a_source(sink, from.sin_addr.s_addr)) {
 			sink->statistics.strangers++;
 			close(file);
