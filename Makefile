@@ -4,8 +4,11 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 
-# Tests that may run beside each other. The others load the machine or time it, and run one by one.
-APART := tests/unit/ tests/wire/
+# Tests of one thing each, and those that measure time: these run alone. All others may run beside each other, those of
+# whole fabrics two at a time.
+SMALL := tests/unit/ tests/wire/
+ALONE := $(wildcard tests/emulate/test_theory_*.py) tests/emulate/test_queues.py
+FABRICS := $(filter-out $(SMALL),$(wildcard tests/[a-z]*/))
 
 .PHONY: help setup setup-dev emulate test verify lint fuzz golden notebooks clean
 
@@ -22,11 +25,14 @@ emulate: setup  ## train over TCP and over DLCP on an emulated fabric, and show 
 	@$(BIN)/dlcp run quickstart
 
 test: setup-dev  ## every test; those that need root or a kernel feature say so when they are skipped
-	@status=0; $(BIN)/pytest -q -n 3 --dist loadfile $(APART) || status=1; \
-	$(BIN)/pytest -q $(filter-out $(APART),$(wildcard tests/[a-z]*/)) || status=1; exit $$status
+	@status=0; \
+	$(BIN)/pytest -q -n 3 --dist loadfile $(SMALL) || status=1; \
+	$(BIN)/pytest -q -n 2 --dist worksteal $(addprefix --ignore=,$(ALONE)) $(FABRICS) || status=1; \
+	$(BIN)/pytest -q $(ALONE) || status=1; \
+	exit $$status
 
 verify: setup-dev  ## the long proofs: the emulated switch against queueing theory, 50 kills, repeated runs (10 minutes, root)
-	@$(BIN)/pytest -q -m long $(filter-out $(APART),$(wildcard tests/[a-z]*/))
+	@$(BIN)/pytest -q -m long $(FABRICS)
 
 lint: setup-dev  ## ruff, mypy --strict, yamllint
 	$(BIN)/ruff check .

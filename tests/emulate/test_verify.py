@@ -178,7 +178,10 @@ def test_weights_shared_buffer_and_average_pass(inside: Callable[..., Any]) -> N
     )
 
 
-@pytest.mark.parametrize("what", TAMPERINGS)
+@pytest.mark.parametrize(
+    "what",
+    [pytest.param(what, marks=() if what in ("threshold", "priorities") else pytest.mark.long) for what in TAMPERINGS],
+)
 def test_a_tampered_port_deviates(inside: Callable[..., Any], what: str) -> None:
     rows = inside(tampered, within_s=WITHIN_S, what=what)
     wanted = TAMPERINGS[what][1]
@@ -202,6 +205,7 @@ def sprayed() -> list[dict[str, Any]]:
                                if row["check"] == "load balancing")]  # fmt: skip
 
 
+@pytest.mark.long
 def test_splits_and_links_between_switches(inside: Callable[..., Any]) -> None:
     rows = inside(sprayed, within_s=WITHIN_S)
     split = {row["where"]: row for row in rows if row["check"] == "load balancing"}

@@ -150,7 +150,7 @@ def test_without_root_a_plan_rests_on_what_root_has_measured(tmp_path: Path) -> 
         "import os, sys, dlcp.runner.outline, dlcp.screen\nfrom dlcp.cli import _dispatch\n"
         "os.setgid(65534); os.setuid(65534); sys.exit(_dispatch(['plan', sys.argv[1], '--results', '/proc/none']))"
     )
-    for folder in (tmp_path, *tmp_path.parents[:2]):
+    for folder in (tmp_path, *tmp_path.parents[:3]):
         folder.chmod(0o755)
     command = [sys.executable, "-c", code, str(tmp_path / name)]
     done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, timeout=60, check=False)
