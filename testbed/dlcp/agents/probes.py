@@ -42,7 +42,7 @@ def hurry() -> None:
 
 
 class Source:
-    """Sends trains. One socket a flow: a flow is a source port."""
+    """Sends trains. One socket a flow: a flow is a source port. Lives as long as its agent."""
 
     def __init__(self, address: str, port: int) -> None:
         self._address, self._port = address, port
@@ -64,12 +64,6 @@ class Source:
             worst_s = max(worst_s, time.monotonic() - due_s)
             sent += self._train(train)
         return {"sent": sent, "sched_late_s": deadlines.late_s(), "worst_late_s": worst_s}
-
-    def close(self) -> None:
-        """Close all flows."""
-        for flow in self._flows:
-            flow.close()
-        self._flows = []
 
     def _train(self, train: dict[str, Any]) -> int:
         to, name, burst, rate_bps = (train["to"], self._port), train["train"], train["burst"], train["rate_bps"]
@@ -107,7 +101,7 @@ class Source:
 
 
 class Sink:
-    """Takes down every probe that comes to an address and port, in a thread."""
+    """Takes down every probe that comes to an address and port, in a thread, as long as its agent lives."""
 
     def __init__(self, address: str, port: int) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -122,9 +116,7 @@ class Sink:
         self._lock = threading.Lock()
         self._arrivals: list[tuple[int, int, int, int, int]] = []
         self._dropped = 0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True, name="probe-sink")
-        self._thread.start()
+        threading.Thread(target=self._run, daemon=True, name="probe-sink").start()
 
     def collect(self) -> dict[str, Any]:
         """What came since the last time, in its order (base64 of ARRIVAL), and how many a full buffer dropped."""
@@ -136,14 +128,9 @@ class Sink:
         packed = np.array(arrivals, ARRIVAL).tobytes()
         return {"arrivals": base64.b64encode(packed).decode(), "rx_overflow": dropped}
 
-    def close(self) -> None:
-        """Stop."""
-        self._stop.set()
-        self._thread.join()
-        self._socket.close()
-
     def _run(self) -> None:
-        while not self._stop.wait(POLL_S):
+        while True:
+            time.sleep(POLL_S)
             self._drain()
 
     def _drain(self) -> None:

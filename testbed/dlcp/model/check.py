@@ -133,7 +133,7 @@ def _check_labels(notes: Notes, parts: Parts) -> None:
     first: dict[str, int] = {}
     for i, choice in parts.schemes.items():
         if first.setdefault(choice.label, i) != i:
-            line = notes.document.where(("schemes", first[choice.label], "label")).rsplit(":", 2)[1]
+            line = notes.document.line(("schemes", first[choice.label], "label"))
             what = f"label {choice.label!r} is taken, in line {line}"
             notes.wrong(("schemes", i, "label"), what, "labels tell schemes apart in tables and plots")
 

@@ -76,7 +76,7 @@ def _check_overlaps(notes: Notes, faults: Mapping[int, FaultKind]) -> None:
     for later, (i, fault) in enumerate(in_time):
         for j, before in in_time[:later]:
             if exclude(fault, before) and fault.at_s < before.end_s:
-                line = notes.document.where(("faults", j)).rsplit(":", 2)[1]
+                line = notes.document.line(("faults", j))
                 lasts = f"to {show_duration(before.end_s)}" if math.isfinite(before.end_s) else "to the end of the run"
                 what = f"there is {before.what} already, in line {line}, which lasts {lasts}"
                 notes.wrong(("faults", i, "at"), what, "one fault at a time on one link")

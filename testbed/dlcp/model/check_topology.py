@@ -63,7 +63,7 @@ def _ill_formed(notes: Notes, topology: AnyGraph) -> bool:
         if link.a == link.b:
             notes.wrong(here, f"a link from {link.a} to itself", "a link joins two nodes")
         elif first.setdefault(frozenset((link.a, link.b)), i) != i:
-            line = notes.document.where((*_HERE, "links", first[frozenset((link.a, link.b))])).rsplit(":", 2)[1]
+            line = notes.document.line((*_HERE, "links", first[frozenset((link.a, link.b))]))
             what = f"{link.a} and {link.b} are linked already, in line {line}"
             notes.wrong(here, what, "one link for each pair: a higher rate, or another switch between them")
         else:

@@ -54,7 +54,7 @@ def _profile_problems(document: Document, profile: Profile) -> list[Problem]:
     for i, layer in enumerate(profile.layers):
         if first.setdefault(layer.name, i) != i:
             where = document.where(("layers", i, "name"))
-            line = document.where(("layers", first[layer.name], "name")).rsplit(":", 2)[1]
+            line = document.line(("layers", first[layer.name], "name"))
             problems.append(Problem(where, f"a layer is called {layer.name!r} already, in line {line}"))
     return problems
 

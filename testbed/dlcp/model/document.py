@@ -42,11 +42,12 @@ class Document:
 
     def where(self, loc: Loc, *, key: bool = False) -> str:
         """file:line:col of the value at `loc` (or of its key); of the nearest parent that exists if it does not."""
-        for stem, other in self.grafts.items():
-            if loc[: len(stem)] == stem:
-                return other.where(loc[len(stem) :], key=key)
-        mark = (self.keys if key else self.values).get(loc) or self._nearest(loc)
-        return f"{self.shown_path}:{mark.line}:{mark.column}"
+        file, mark = self._find(loc, key=key)
+        return f"{file.shown_path}:{mark.line}:{mark.column}"
+
+    def line(self, loc: Loc) -> int:
+        """The line of the same, to be named where the file is plain."""
+        return self._find(loc, key=False)[1].line
 
     def get(self, loc: Loc) -> Any:
         """The raw value at `loc`; None when there is none."""
@@ -62,6 +63,13 @@ class Document:
         """Let another file's content stand for what this one says at a key of its top mapping."""
         self.data[key] = other.data
         self.grafts[(key,)] = other
+
+    def _find(self, loc: Loc, *, key: bool) -> tuple[Document, Mark]:
+        """The file that has the say at `loc`, and the place in it."""
+        for stem, other in self.grafts.items():
+            if loc[: len(stem)] == stem:
+                return other._find(loc[len(stem) :], key=key)
+        return self, (self.keys if key else self.values).get(loc) or self._nearest(loc)
 
     def _nearest(self, loc: Loc) -> Mark:
         while loc:
