@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -40,7 +41,10 @@ def test_a_result_says_what_was_done_to_the_fabric(tmp_path: Path) -> None:
     ]
     topology = {"kind": "leaf-spine", "leaves": 2, "spines": 2, "hosts": 4, "rate": "100 Mbit/s"}
     schemes = [{"scheme": "dlcp", "label": "DLCP"}]
-    _, (result,) = run(tmp_path, topology=topology, faults=faults, schemes=schemes, time_limit="30 s")
+    _, (result,) = run(
+        tmp_path, topology=topology, faults=faults, schemes=schemes, time_limit="30 s", backlog_every="2 ms",
+        shared_buffer={"size": "150 kB", "alpha": 2}, load_balancing={"l1": "round-robin"},
+    )  # fmt: skip
     assert result["status"] in {"ok", "suspect"}, result["reason"]
     assert [(step["fault"], step["event"]) for step in result["statistics"]["faults"]] == [
         (0, "begin"), (1, "begin"), (1, "reroute"), (2, "begin"), (0, "end"), (3, "begin"),
@@ -48,7 +52,13 @@ def test_a_result_says_what_was_done_to_the_fabric(tmp_path: Path) -> None:
     ]  # fmt: skip
     late_s = max(step["late_s"] for step in result["statistics"]["faults"])
     assert result["fidelity"]["fault_late_s"]["value"] == late_s
-    assert result["effective"]["ports"] == result["intended"]["ports"]
+    assert result["effective"] == result["intended"]
+    assert result["effective"]["shared_buffer_bytes"] == 150_000
+    assert result["effective"]["load_balancing"]["l1"] == "round-robin"
+    assert {queue["alpha"] for queue in result["effective"]["ports"]["all"]["queues"].values()} == {2}
+    (backlog,) = tmp_path.glob("results/faulty/*/backlog.parquet")
+    assert pq.read_metadata(backlog).num_rows > 0
+    assert "backlog_late" in result["fidelity"]
     assert {name: result["fidelity"][name]["value"] for name in EXACT} == dict.fromkeys(EXACT, 0)
     assert result["warnings"] == ["cut of l1 – s1, planned at 29 s, did not happen: the job was over before"]
 

@@ -10,10 +10,14 @@ from dlcp.model.base import Frozen
 from dlcp.model.faults import Fault
 from dlcp.model.qos import QUEUES, LoadBalancing, Pfc, QosIntent, QueueIntent
 from dlcp.model.topology import Topology
-from dlcp.model.units import Duration, Fraction, QuantityError, Rate, Size
+from dlcp.model.units import Duration, Fraction, QuantityError, Rate, Size, show_duration
 from dlcp.model.workload import Background, Job
 
 FORMAT_VERSION = 1
+
+SHORTEST_SAMPLE_S = 0.001
+"""Between two samples of the backlog: 8 frame times at 100 Mbit/s. Sampling goes ahead of the agents, so that more
+of it would take their cores."""
 
 
 class Scaling(Frozen):
@@ -93,11 +97,19 @@ class Experiment(Frozen):
     load_balancing: dict[str, LoadBalancing] = Field(default_factory=dict)
     pfc: Pfc | None = None
     faults: tuple[Fault, ...] = ()
-    backlog_every_s: Duration | None = Field(default=None, alias="backlog_every", gt=0)
+    backlog_every_s: Duration | None = Field(default=None, alias="backlog_every")
     jobs: dict[str, Job] = Field(min_length=1)
     background: tuple[Background, ...] = ()
     schemes: tuple[SchemeChoice, ...] = Field(min_length=1)
     expect: tuple[Expectation, ...] = ()
+
+    @field_validator("backlog_every_s")
+    @classmethod
+    def _leaves_cores_to_the_job(cls, every_s: float | None) -> float | None:
+        if every_s is not None and every_s < SHORTEST_SAMPLE_S:
+            what = f"a sample every {show_duration(every_s)} would take the cores that the job needs"
+            raise QuantityError(what, f"{show_duration(SHORTEST_SAMPLE_S)} or more")
+        return every_s
 
 
 def experiment_intent(experiment: Experiment, intent: QosIntent) -> QosIntent:
