@@ -43,9 +43,9 @@ def draw_curves(title: str, verified: Sequence[Mapping[str, Any]], path: Path) -
             handles, labels = at.get_legend_handles_labels()
             known |= dict(zip(labels, handles, strict=True))
         fig.legend(list(known.values()), list(known), loc="outside lower center", ncols=3, frameon=False)
-        wrong = f"any band of {'one QoS intent' if len(verified) > 1 else 'all'} wrong by chance: at most"
-        fig.suptitle(f"{title}: drop and mark curves; {wrong} {verified[0]['false_alarm']:.0%}",
-                     fontsize=9, color=INK)  # fmt: skip
+        whose = "one QoS intent" if len(verified) > 1 else "all"
+        wrong = f"any band of {whose} wrong by chance: at most {verified[0]['false_alarm']:.0%}"
+        fig.suptitle(f"{title}: drop and mark curves\n{wrong}", fontsize=9, color=INK)
         fig.savefig(path, dpi=150)
 
 
