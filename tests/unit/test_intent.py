@@ -43,6 +43,26 @@ def test_pfc_is_the_experiments(tmp_path: Path) -> None:
     assert experiment_intent(experiment(tmp_path, pfc=pfc), BARE).pfc == Pfc.model_validate(pfc)
 
 
+def test_the_experiments_queues_change_what_they_name_and_leave_the_rest(tmp_path: Path) -> None:
+    rules = [
+        {"queue": 0, "weight": 1},
+        {"queue": 1, "weight": 3, "limit": "20 kB"},
+        {"queue": 5, "averaging": 6, "alpha": 2.0},
+    ]
+    changes = {"shared_buffer": {"size": "200 kB", "alpha": 0.5}, "queues": rules, "flowlet_gap": "2 ms"}
+    ready = small(tmp_path, **changes)
+    made = experiment_intent(ready.experiment, BARE)
+    assert [made.queue(number).weight for number in range(3)] == [1, 3, None]
+    assert (made.queue(1).limit_bytes, made.queue(1).alpha) == (20_000, 0.5)
+    assert (made.queue(5).averaging, made.queue(5).alpha, made.queue(5).reserved_bytes) == (6, 2.0, 3_000)
+    assert (made.queue(3).alpha, made.flowlet_gap_s) == (8.0, 0.002)
+    assert [line for line in sentences(ready) if line.startswith("queue")] == [
+        "queue 0    weight 1",
+        "queue 1    at most 20 kB, weight 3",
+        "queue 5    2 times what is free of the shared buffer, drops by the backlog averaged over about 64 packets",
+    ]
+
+
 def test_what_does_not_hold_together_is_refused(tmp_path: Path) -> None:
     scheme = BARE.model_copy(update={"queues": {1: QueueIntent(weight=2)}})
     with pytest.raises(ValidationError, match="weighted queues"):

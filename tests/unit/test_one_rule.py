@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlcp.model.qos import PRECEDENCES, QUEUES
+from dlcp.model.qos import MOST_AVERAGING, PRECEDENCES, QUEUES
 from dlcp.model.regime import PACKET_BYTES
 from dlcp.model.workload import MOST_SOURCE_PORTS
 from dlcp.transport import values
@@ -23,6 +23,7 @@ def test_source_ports_are_as_many_as_engine_h_allows() -> None:
 
 def test_queues_and_precedences_are_those_of_codepoint_h() -> None:
     assert (lib.DLCP_QUEUES, lib.DLCP_PRECEDENCES) == (QUEUES, PRECEDENCES)
+    assert lib.DLCP_AQM_LARGEST_AVERAGING == MOST_AVERAGING
 
 
 @pytest.mark.parametrize("queue", range(QUEUES))

@@ -38,7 +38,7 @@ def check_parts(document: Document, parts: Parts) -> Found:
     graph = check_topology(notes, parts.topology) if parts.topology is not None else None
     if graph is not None:
         _check_scaling(notes, parts, graph)
-    check_switches(notes, graph, parts.load_balancing, parts.shared_buffer)
+    check_switches(notes, graph, parts.load_balancing, parts.shared_buffer, parts.queues)
     check_faults(notes, parts.faults, graph, parts.time_limit_s)
     if parts.pfc is not None:
         check_pfc(notes, parts.pfc, graph, parts.port_buffer_bytes)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
-from dlcp.model.experiment import SharedBuffer
+from dlcp.model.experiment import QueueRule, SharedBuffer
 from dlcp.model.explain import did_you_mean
 from dlcp.model.notes import Notes
 from dlcp.model.regime import FRAME_BYTES
@@ -13,9 +13,14 @@ from dlcp.model.units import show_size
 
 
 def check_switches(
-    notes: Notes, graph: Graph | None, load_balancing: Iterable[str], shared_buffer: SharedBuffer | None
+    notes: Notes,
+    graph: Graph | None,
+    load_balancing: Iterable[str],
+    shared_buffer: SharedBuffer | None,
+    queues: Mapping[int, QueueRule],
 ) -> None:
-    """load_balancing: the switches that it names. graph: None where the file has another problem with it."""
+    """load_balancing: the switches that it names. queues: by place in the file. graph: None where the file has another
+    problem with it."""
     if graph is not None:
         choosing = _choosing(graph)
         for name in load_balancing:
@@ -28,6 +33,19 @@ def check_switches(
                 notes.warn(("load_balancing", name), what, hint)
     if shared_buffer is not None:
         _check_shared(notes, shared_buffer)
+    for i, rule in queues.items():
+        _check_rule(notes, i, rule, [other.queue for j, other in queues.items() if j < i], shared_buffer)
+
+
+def _check_rule(notes: Notes, i: int, rule: QueueRule, before: Sequence[int], shared: SharedBuffer | None) -> None:
+    if rule.queue in before:
+        notes.wrong(("queues", i, "queue"), f"queue {rule.queue} is named twice", "one entry for each queue")
+    if rule.limit_bytes is not None and rule.limit_bytes < FRAME_BYTES:
+        what = f"limit {show_size(rule.limit_bytes)} cannot hold one frame of {FRAME_BYTES} B"
+        notes.wrong(("queues", i, "limit"), what, f"{FRAME_BYTES} B or more")
+    if rule.alpha is not None and shared is None:
+        what = "alpha is a share of the switch's shared buffer, and there is none"
+        notes.wrong(("queues", i, "alpha"), what, "such as shared_buffer: {size: 200 kB}, or leave alpha out")
 
 
 def _choosing(graph: Graph) -> list[str]:

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from dlcp.model.base import Frozen
 from dlcp.model.faults import Fault
-from dlcp.model.qos import QUEUES, LoadBalancing, Pfc, QosIntent, QueueIntent
+from dlcp.model.qos import MOST_AVERAGING, QUEUES, LoadBalancing, Pfc, QosIntent
 from dlcp.model.topology import Topology
 from dlcp.model.units import Duration, Fraction, QuantityError, Rate, Size, show_duration
 from dlcp.model.workload import Background, Job
@@ -77,10 +77,24 @@ class SharedBuffer(Frozen):
     alpha: float = Field(default=1.0, gt=0, le=128)
 
 
+class QueueRule(Frozen):
+    """What every port of every switch does with one queue, whatever the scheme says of it. The rest is the scheme's.
+
+    limit_bytes, averaging, alpha, weight: as in QueueIntent; None = as the scheme says.
+    """
+
+    queue: int = Field(ge=0, lt=QUEUES)
+    limit_bytes: Size | None = Field(default=None, alias="limit")
+    averaging: int | None = Field(default=None, ge=0, le=MOST_AVERAGING)
+    alpha: float | None = Field(default=None, gt=0, le=128)
+    weight: int | None = Field(default=None, ge=1, le=64)
+
+
 class Experiment(Frozen):
     """Everything that defines a set of runs: schemes × jobs × repeats.
 
     load_balancing: switch → how it balances under every scheme; switches that are not named do as the scheme says.
+    flowlet_gap_s: the pause, in emulated time, that parts two flowlets; None = the scheme's.
     backlog_every_s: how often every queue's backlog is sampled into the table `backlog`; None = never.
     """
 
@@ -94,7 +108,9 @@ class Experiment(Frozen):
     port_buffer_bytes: Size = Field(alias="port_buffer")
     scaling: Scaling
     shared_buffer: SharedBuffer | None = None
+    queues: tuple[QueueRule, ...] = ()
     load_balancing: dict[str, LoadBalancing] = Field(default_factory=dict)
+    flowlet_gap_s: Duration | None = Field(default=None, alias="flowlet_gap", gt=0)
     pfc: Pfc | None = None
     faults: tuple[Fault, ...] = ()
     backlog_every_s: Duration | None = Field(default=None, alias="backlog_every")
@@ -115,20 +131,30 @@ class Experiment(Frozen):
 def experiment_intent(experiment: Experiment, intent: QosIntent) -> QosIntent:
     """What every switch should do in a run: a scheme's intent, and what the experiment says of all schemes' switches.
 
-    The experiment's alpha holds for each queue to which the scheme gives none of its own. Raises ValidationError when
-    the two do not hold together.
+    The shared buffer's alpha holds for each queue to which neither the scheme nor `queues` gives one of its own. Raises
+    ValidationError when the two do not hold together.
     """
     shared = experiment.shared_buffer
-    queues = dict(intent.queues)
-    if shared is not None:
-        for number in range(QUEUES):
-            queue = intent.queue(number)
-            if "alpha" not in queue.model_fields_set:
-                queues[number] = QueueIntent.model_validate(queue.model_dump() | {"alpha": shared.alpha})
+    gap_s = experiment.flowlet_gap_s
     more = {
-        "queues": {number: queue.model_dump() for number, queue in queues.items()},
+        "queues": _queues(experiment, intent),
         "shared_buffer_bytes": intent.shared_buffer_bytes if shared is None else shared.size_bytes,
         "switch_load_balancing": intent.switch_load_balancing | experiment.load_balancing,
+        "flowlet_gap_s": intent.flowlet_gap_s if gap_s is None else gap_s,
         "pfc": experiment.pfc or intent.pfc,
     }
     return QosIntent.model_validate(intent.model_dump() | more)
+
+
+def _queues(experiment: Experiment, intent: QosIntent) -> dict[int, dict[str, Any]]:
+    """Queue → its intent's fields, of those that the scheme or the experiment says something of."""
+    found = {number: queue.model_dump() for number, queue in intent.queues.items()}
+    if experiment.shared_buffer is not None:
+        for number in range(QUEUES):
+            queue = intent.queue(number)
+            if "alpha" not in queue.model_fields_set:
+                found[number] = queue.model_dump() | {"alpha": experiment.shared_buffer.alpha}
+    for rule in experiment.queues:
+        said = rule.model_dump(exclude={"queue"}, exclude_none=True)
+        found[rule.queue] = found.get(rule.queue, intent.queue(rule.queue).model_dump()) | said
+    return found

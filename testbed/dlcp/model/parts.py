@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from dlcp.model.document import Document
-from dlcp.model.experiment import Expectation, Experiment, Scaling, SchemeChoice, SharedBuffer
+from dlcp.model.experiment import Expectation, Experiment, QueueRule, Scaling, SchemeChoice, SharedBuffer
 from dlcp.model.explain import validate
 from dlcp.model.faults import Fault, FaultKind
 from dlcp.model.qos import LoadBalancing, Pfc
@@ -34,6 +34,7 @@ class Parts:
     job_names: tuple[str, ...] = ()
     jobs: dict[str, Job] = field(default_factory=dict)
     shared_buffer: SharedBuffer | None = None
+    queues: dict[int, QueueRule] = field(default_factory=dict)
     load_balancing: tuple[str, ...] = ()
     pfc: Pfc | None = None
     faults: dict[int, FaultKind] = field(default_factory=dict)
@@ -66,6 +67,7 @@ def collect(document: Document) -> Parts:
         job_names=tuple(str(name) for name in raw_jobs) if isinstance(raw_jobs, dict) else (),
         jobs=entries(Job, "jobs"),
         shared_buffer=one(SharedBuffer, "shared_buffer"),
+        queues=entries(QueueRule, "queues"),
         load_balancing=tuple(entries(LoadBalancing, "load_balancing")),
         pfc=one(Pfc, "pfc"),
         faults=entries(Fault, "faults"),

@@ -17,6 +17,8 @@ QUEUES = 8
 """Strict-priority queues a port, 7 served first (the commodity figure; facts of codepoint.h)."""
 PRECEDENCES = 3
 """Drop precedences a queue: 0 is dropped last."""
+MOST_AVERAGING = 15
+"""DLCP_AQM_LARGEST_AVERAGING of aqm.h."""
 
 LoadBalancing = Literal["flow-hash", "per-packet", "round-robin", "flowlet"]
 """How a switch chooses among equal-cost next hops: by a hash of the flow; at random, or in turn, for each packet; at
@@ -59,7 +61,7 @@ class QueueIntent(Frozen):
     reserved_bytes: Size = Field(default=0, alias="reserved")
     limit_bytes: Size | None = Field(default=None, alias="limit")
     profiles: tuple[DropProfile | None, DropProfile | None, DropProfile | None] = (None, None, None)
-    averaging: int = Field(default=0, ge=0, le=15)
+    averaging: int = Field(default=0, ge=0, le=MOST_AVERAGING)
     alpha: float = Field(default=1.0, gt=0, le=128)
     weight: int | None = Field(default=None, ge=1, le=64)
 

@@ -96,6 +96,8 @@ def _impossible(document: Document, experiment: Experiment, built: dict[str, Sch
             render(experiment_intent(experiment, built[choice.label].intent(experiment.port_buffer_bytes)))
         except Problem as problem:
             problems.append(Problem(document.where(("schemes", i)), problem.what, problem.hint))
+        except ValidationError as error:
+            problems.append(Problem(document.where(("queues",)), f"with scheme {choice.scheme}: {_facts(error)}"))
     return problems
 
 
@@ -112,8 +114,11 @@ def _unusable(document: Document, loc: Loc, scheme: Scheme, choice: SchemeChoice
     except UnfitError as error:
         return [Problem(document.where((*loc, error.knob)), f"`{error.knob}`: {error.what}", error.hint)]
     except ValidationError as error:
-        facts = "; ".join(one["msg"].removeprefix("Value error, ") for one in error.errors())
-        return [Problem(document.where(loc), f"scheme {choice.scheme} cannot work so: {facts}")]
+        return [Problem(document.where(loc), f"scheme {choice.scheme} cannot work so: {_facts(error)}")]
     except ValueError as error:
         return [Problem(document.where(loc), f"scheme {choice.scheme} cannot work so: {error}")]
     return []
+
+
+def _facts(error: ValidationError) -> str:
+    return "; ".join(one["msg"].removeprefix("Value error, ") for one in error.errors())

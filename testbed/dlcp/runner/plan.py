@@ -18,7 +18,7 @@ from dlcp.substrates import __path__ as _substrate_folders
 
 SUBSTRATES = ("emulate", "lab", "simulate")
 """The words for places to run; each needs its file in dlcp/substrates to be usable."""
-_FABRIC_KEYS = {"shared_buffer", "load_balancing", "pfc", "faults", "backlog_every_s"}
+_FABRIC_KEYS = {"shared_buffer", "queues", "load_balancing", "flowlet_gap_s", "pfc", "faults", "backlog_every_s"}
 """What an experiment may say of its fabric and its mishaps, beside topology and port buffer."""
 RUN_ID_DIGITS = 12
 """Hexadecimal digits of a run's name: 48 bits, no collision among any number of runs that one makes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dlcp.agents.traffic_plan import offered
+from dlcp.model.experiment import Experiment, QueueRule
 from dlcp.model.regime import FRAME_BYTES, regime
 from dlcp.model.topology import Graph, Link
 from dlcp.model.units import show_duration, show_fraction, show_rate, show_size
@@ -73,6 +74,7 @@ def sentences(ready: Ready) -> list[str]:
         f"{show_duration(one['port_buffer_lab_s'])} of line rate in lab time; "
         f"stands for {show_size(buffer * scaling.byte_scale)}",
         *_shared_buffer(ready),
+        *_switches(ready.experiment),
         f"round trip {show_duration(one['idle_rtt_lab_s'])} in lab time when idle, by store and forward"
         f"{_delays(graph)} (what hosts add is unknown before a run); {one['bdp_packets']:.1f} packets fill it",
     ]
@@ -117,6 +119,29 @@ def _shared_buffer(ready: Ready) -> list[str]:
         f"shared     {show_size(shared.size_bytes)} a switch: {shared.size_bytes // FRAME_BYTES} packets; a queue may "
         f"hold {shared.alpha:g} times what is free of it; stands for {show_size(lab_bytes)}"
     ]
+
+
+def _switches(experiment: Experiment) -> list[str]:
+    """What the experiment says of its switches under every scheme alike, beside their buffers."""
+    found = [f"queue {rule.queue}    {', '.join(_rule_words(rule))}" for rule in experiment.queues]
+    found += [f"balancing  {switch}: {how}" for switch, how in experiment.load_balancing.items()]
+    if experiment.pfc is not None:
+        pfc = experiment.pfc
+        numbers = ", ".join(map(str, pfc.queues))
+        sizes = f"from {show_size(pfc.xoff_bytes)} on, until {show_size(pfc.xon_bytes)} are left"
+        found.append(f"PFC        queue {numbers}: a switch's neighbours pause {sizes} (experimental)")
+    if experiment.backlog_every_s is not None:
+        found.append(f"sampled    every queue's backlog, each {show_duration(experiment.backlog_every_s)}")
+    return found
+
+
+def _rule_words(rule: QueueRule) -> list[str]:
+    words = [] if rule.limit_bytes is None else [f"at most {show_size(rule.limit_bytes)}"]
+    words += [] if rule.weight is None else [f"weight {rule.weight}"]
+    words += [] if rule.alpha is None else [f"{rule.alpha:g} times what is free of the shared buffer"]
+    if rule.averaging is not None:
+        words.append(f"drops by the backlog averaged over about {2**rule.averaging} packets")
+    return words or ["as the scheme says"]
 
 
 def _rates(graph: Graph) -> str:
