@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # Tests of one thing each, and those that measure time: these run alone. All others may run beside each other, those of
 # whole fabrics two at a time.
 SMALL := tests/unit/ tests/wire/
-ALONE := $(wildcard tests/emulate/test_theory_*.py) tests/emulate/test_queues.py
+ALONE := $(wildcard tests/emulate/test_theory_*.py) tests/emulate/test_queues.py tests/emulate/test_mishaps.py
 FABRICS := $(filter-out $(SMALL),$(wildcard tests/[a-z]*/))
 
 .PHONY: help setup setup-dev emulate test verify lint fuzz golden notebooks clean

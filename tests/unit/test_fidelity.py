@@ -101,9 +101,9 @@ def test_softnet_drops_are_the_second_column_of_every_core(tmp_path: Path) -> No
 
 
 def test_a_full_port_is_judged_from_many_stretches_only() -> None:
-    assert Saturation(sent_bytes=10.0, expected_bytes=25.0, stretches=5).share is None
-    share = Saturation(sent_bytes=85.0, expected_bytes=100.0, stretches=100).share
-    assert share == pytest.approx(0.85)
+    assert Saturation(sent_bytes=10.0, expected_bytes=25.0, parts=5).share is None
+    share = Saturation(sent_bytes=90.0, expected_bytes=100.0, parts=100).share
+    assert share == pytest.approx(0.9)
     assert "saturated_rate" in reasons(judge({"saturated_rate": share or 0.0}))
 
 
