@@ -1,4 +1,5 @@
-"""Where the parts of a checkout are: experiments, topologies, workloads; and the commands that mend an installation."""
+"""Where the parts of a checkout are: experiments, topologies, intents, workloads, switch systems; and the commands
+that mend an installation."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXPERIMENTS = REPOSITORY / "testbed" / "experiments"
 TOPOLOGIES = REPOSITORY / "testbed" / "topologies"
+INTENTS = REPOSITORY / "testbed" / "intents"
+SWITCH_CONFIGS = REPOSITORY / "switch_configs"
 WORKLOADS = REPOSITORY / "workloads"
 
 

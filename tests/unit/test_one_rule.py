@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlcp.model.qos import MOST_AVERAGING, PRECEDENCES, QUEUES
+from dlcp.model.qos import CODEPOINTS, CONTROL_QUEUE, MOST_AVERAGING, PRECEDENCES, QUEUES, codepoint_of
 from dlcp.model.regime import PACKET_BYTES
 from dlcp.model.workload import MOST_SOURCE_PORTS
 from dlcp.transport import values
@@ -24,6 +24,13 @@ def test_source_ports_are_as_many_as_engine_h_allows() -> None:
 def test_queues_and_precedences_are_those_of_codepoint_h() -> None:
     assert (lib.DLCP_QUEUES, lib.DLCP_PRECEDENCES) == (QUEUES, PRECEDENCES)
     assert lib.DLCP_AQM_LARGEST_AVERAGING == MOST_AVERAGING
+    assert lib.DLCP_CONTROL_QUEUE == CONTROL_QUEUE
+
+
+@pytest.mark.parametrize("dscp", range(CODEPOINTS))
+def test_a_codepoint_leads_where_codepoint_h_says(dscp: int) -> None:
+    found = codepoint_of(dscp)
+    assert (found.queue, found.precedence) == (lib.dlcp_dscp_queue(dscp), lib.dlcp_dscp_precedence(dscp))
 
 
 @pytest.mark.parametrize("queue", range(QUEUES))

@@ -7,12 +7,10 @@ from typing import Any
 
 from dlcp.model.document import Loc
 from dlcp.model.notes import Notes
-from dlcp.model.qos import QUEUES
+from dlcp.model.qos import CONTROL_QUEUE
 from dlcp.model.topology import Graph
 from dlcp.model.units import show_fraction, show_rate
 from dlcp.model.workload import Constant, Incast, Poisson, partners
-
-CONTROL_QUEUE = QUEUES - 1
 
 CheckHosts = Callable[[Notes, Loc, Sequence[str], Sequence[str] | None], None]
 

@@ -1,7 +1,7 @@
 """QoS intent: what every switch port should do, in bytes and shares; no vendor's words.
 
-`schemes` make one, `switches` render it for a device. DSCP ⇄ (queue, precedence) is not said here: it is fixed
-by native/codepoint.h for all.
+`schemes` make one, or a file of testbed/intents says one; `switches` render it for a device. DSCP ⇄ (queue, precedence)
+is fixed by native/codepoint.h for all; an intent says only which codepoints differ from it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,18 @@ PRECEDENCES = 3
 """Drop precedences a queue: 0 is dropped last."""
 MOST_AVERAGING = 15
 """DLCP_AQM_LARGEST_AVERAGING of aqm.h."""
+
+CODEPOINTS = 64
+"""Values of the DSCP field (RFC 2474)."""
+CONTROL_QUEUE = 7
+"""Of codepoint.h: control packets, of DLCP and of the switches themselves."""
+ROUTING_DSCP = 48
+"""CS6: what routing protocols mark their packets with (RFC 4594, network control)."""
+
+ControlPlane = Literal["queue-7", "accept-starvation"]
+"""Whether queue 7 is kept for control packets, without early drops or PFC, or an experiment's data may starve them."""
+OnUnsupported = Literal["error", "degrade"]
+"""What to do about a switch that cannot do all of an intent: refuse, or do what its system declares instead."""
 
 LoadBalancing = Literal["flow-hash", "per-packet", "round-robin", "flowlet"]
 """How a switch chooses among equal-cost next hops: by a hash of the flow; at random, or in turn, for each packet; at
@@ -66,13 +78,33 @@ class QueueIntent(Frozen):
     weight: int | None = Field(default=None, ge=1, le=64)
 
 
+class Codepoint(Frozen):
+    """Where a DSCP leads: a queue, and a drop precedence in it."""
+
+    queue: int = Field(ge=0, lt=QUEUES)
+    precedence: int = Field(default=0, ge=0, lt=PRECEDENCES)
+
+
+def codepoint_of(dscp: int) -> Codepoint:
+    """What native/codepoint.h says of a DSCP (0 to 63), for those who may not ask the C core: a test holds the two
+    together for every value."""
+    queue, precedence, odd = dscp >> 3, dscp >> 1 & 3, dscp & 1
+    return Codepoint(queue=0) if odd or precedence >= PRECEDENCES else Codepoint(queue=queue, precedence=precedence)
+
+
 class Pfc(Frozen):
     """Priority flow control: a switch whose port received more than xoff of a queue makes the sender of that link pause
-    the queue until less than xon is left. queues: those that it holds for (lossless)."""
+    the queue until less than xon is left. queues: those that it holds for (lossless).
+
+    headroom_bytes: room beyond xoff for what is under way when the pause is sent; None = as the switch works it out.
+    watchdog_s: a queue that has been paused for so long drops what waits, until the pause is over; None = no watchdog.
+    """
 
     queues: tuple[int, ...] = Field(min_length=1)
     xoff_bytes: Size = Field(alias="xoff")
     xon_bytes: Size = Field(alias="xon")
+    headroom_bytes: Size | None = Field(default=None, alias="headroom")
+    watchdog_s: Duration | None = Field(default=None, alias="watchdog", gt=0)
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -88,7 +120,8 @@ class QosIntent(Frozen):
     its own queue is within its reserved bytes. shared_buffer_bytes: what all ports of a switch hold together beyond the
     reserved bytes of their queues, shared by dynamic thresholds; None = every port has its own buffer alone.
     load_balancing: of every switch; of one that switch_load_balancing names, what it says there. flowlet_gap_s: the
-    pause that parts two flowlets.
+    pause that parts two flowlets. dscp: codepoints that lead elsewhere than codepoint.h says. control_plane and
+    on_unsupported: of switches in a lab, see ControlPlane and OnUnsupported.
     """
 
     name: str
@@ -99,6 +132,26 @@ class QosIntent(Frozen):
     switch_load_balancing: dict[str, LoadBalancing] = Field(default_factory=dict)
     flowlet_gap_s: Duration = Field(default=FLOWLET_GAP_S, alias="flowlet_gap", gt=0)
     pfc: Pfc | None = None
+    dscp: dict[int, Codepoint] = Field(default_factory=dict)
+    control_plane: ControlPlane = "queue-7"
+    on_unsupported: OnUnsupported = "error"
+
+    @model_validator(mode="after")
+    def _codepoints_exist(self) -> Self:
+        for dscp in self.dscp:
+            if not 0 <= dscp < CODEPOINTS:
+                raise ValueError(f"DSCP {dscp} does not exist: codepoints are 0 to {CODEPOINTS - 1}")
+        return self
+
+    @model_validator(mode="after")
+    def _lossless_queues_exist(self) -> Self:
+        queues = self.pfc.queues if self.pfc else ()
+        for number in queues:
+            if not 0 <= number < QUEUES:
+                raise ValueError(f"pfc: queue {number} does not exist: queues are 0 to {QUEUES - 1}")
+        if len(set(queues)) < len(queues):
+            raise ValueError(f"pfc names a queue twice: {', '.join(map(str, queues))}")
+        return self
 
     @model_validator(mode="after")
     def _weighted_below_strict(self) -> Self:
@@ -121,3 +174,7 @@ class QosIntent(Frozen):
     def queue(self, number: int) -> QueueIntent:
         """The intent of a queue, named or not."""
         return self.queues.get(number, QueueIntent())
+
+    def codepoint(self, dscp: int) -> Codepoint:
+        """Where a DSCP (0 to 63) leads."""
+        return self.dscp.get(dscp) or codepoint_of(dscp)

@@ -7,13 +7,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, PlainValidator, model_validator
 
 from dlcp.model.experiment import Scaling
-from dlcp.model.qos import FLOWLET_GAP_S, DropProfile, LoadBalancing, QosIntent, QueueIntent
+from dlcp.model.qos import CONTROL_QUEUE, FLOWLET_GAP_S, DropProfile, LoadBalancing, QosIntent, QueueIntent
 from dlcp.model.units import Duration, Fraction, QuantityError, parse_fraction, show_duration
 from dlcp.model.workload import MOST_SOURCE_PORTS, HostSettings, Job, Magnitude, TransportSettings, Workload
 from dlcp.schemes.base import Scheme, UnfitError
 from dlcp.transport.tagging import data_queues
 
-CONTROL_QUEUE = 7
 QUALITY_BOUND = 0.1
 """The papers' evaluation: more rounds for the same accuracy, each round faster (10 % in both)."""
 PRESETS = ("strict", "quality")

@@ -33,8 +33,9 @@ def render(intent: QosIntent) -> AqmPort:
 
     Sizes are taken as they are; a probability is rounded to 2^-32, an alpha to 1/256. Raises Problem when the queues
     reserve more than the port has (then their reserved bytes could not all be kept), one reserves more than its limit,
-    an alpha rounds to nothing, or a size is beyond 32 bits.
+    an alpha rounds to nothing, a size is beyond 32 bits, or it asks for what only switches of a lab have.
     """
+    _refuse_what_only_hardware_has(intent)
     reserved_bytes = sum(queue.reserved_bytes for queue in intent.queues.values())
     if reserved_bytes > intent.port_buffer_bytes:
         raise Problem(
@@ -48,6 +49,18 @@ def render(intent: QosIntent) -> AqmPort:
     for number in range(QUEUES):
         port.queues[number] = _queue(intent, number)
     return port
+
+
+def _refuse_what_only_hardware_has(intent: QosIntent) -> None:
+    """Nothing that an intent says may stay undone unseen."""
+    lacking = {
+        "dscp: its codepoints are those of codepoint.h": bool(intent.dscp),
+        "pfc.headroom: it pauses with a port's whole buffer to spare": bool(intent.pfc and intent.pfc.headroom_bytes),
+        "pfc.watchdog": bool(intent.pfc and intent.pfc.watchdog_s),
+    }
+    for what, asked in lacking.items():
+        if asked:
+            raise Problem(f"QoS intent {intent.name}", f"the emulated switch has no {what}", "leave it out")
 
 
 def averages(port: AqmPort) -> bool:

@@ -1,0 +1,230 @@
+"""QoS intent + device → the device's configuration, the way back, and what the device makes of the intent.
+
+Pure: reads the system's folder in switch_configs, touches no device. `dlcp.switches.render` is the emulated switch's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jinja2
+import yaml
+
+from dlcp.errors import Problem
+from dlcp.model.device import Device
+from dlcp.model.qos import CODEPOINTS, PRECEDENCES, QUEUES, ROUTING_DSCP, QosIntent
+from dlcp.model.units import show_size
+from dlcp.switches.lab.features import Feature, balancing_of, needs
+from dlcp.switches.lab.rounding import Difference, Ruler, differences
+from dlcp.switches.lab.settle import Degradation, Settled, check, settle
+from dlcp.switches.lab.systems import Native, System, load_system
+from dlcp.switches.render import effective as aqm_words
+from dlcp.switches.render import render as render_aqm
+from dlcp.switches.tc import Port, port_lines
+
+_DEFECT = "this is a defect; please report it"
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """What a switch is to be told, and what it then does.
+
+    configuration, rollback: text, or JSON as text (a merge patch, RFC 7396). The rollback returns a switch that had no
+    QoS of its own; a deployment restores what it saved instead. effective: the intent with every substitute and every
+    rounding. left: words of the intent that the switch does in its own way, whatever `effective` says.
+    """
+
+    intended: QosIntent
+    device: Device
+    configuration: str
+    rollback: str
+    effective: QosIntent
+    degradations: tuple[Degradation, ...]
+    differences: tuple[Difference, ...]
+    notes: tuple[str, ...]
+    left: frozenset[Feature]
+
+    @property
+    def digest(self) -> str:
+        """A hash of the intent and of what it became, to be kept on the device: another one means drift."""
+        said = [self.intended.model_dump_json(), self.device.model_dump_json(), self.configuration]
+        return hashlib.sha256("\n".join(said).encode()).hexdigest()[:16]
+
+    def data(self) -> dict[str, Any]:
+        """For JSON and for every result of a run on this switch."""
+        return {
+            "device": self.device.name,
+            "system": self.device.system,
+            "chip": self.device.chip,
+            "intent": self.intended.name,
+            "digest": self.digest,
+            "configuration": self.configuration,
+            "rollback": self.rollback,
+            "intended": self.intended.model_dump(mode="json"),
+            "effective": effective_words(self),
+            "degradations": [asdict(one) for one in self.degradations],
+            "differences": [asdict(one) for one in self.differences],
+            "notes": list(self.notes),
+        }
+
+
+def render(intent: QosIntent, device: Device, *, system: System | None = None) -> Rendered:
+    """What to tell a switch so that it does an intent.
+
+    Raises Problems that name system, feature, reason, source and way out when the switch cannot and the intent does not
+    let it do something else; Problem or Problems when intent or device is wrong. Nothing is made then.
+    """
+    system = system or load_system(device.system)
+    check(intent, device, system)
+    settled = settle(intent, device, system)
+    ruler = Ruler(intent.name, device, system)
+    effective = ruler.effective(settled.intent)
+    told = [*differences(settled, effective, device, system)]
+    if not system.capabilities.settable_buffer:
+        effective, fixed = _as_built(effective, device)
+        told += fixed
+    context = _context(settled, device, system, ruler)
+    configuration, rollback = (_fill(system, name, context) for name in ("qos.j2", "rollback.j2"))
+    _spare_management(device, configuration, rollback)
+    return Rendered(
+        intended=intent,
+        device=device,
+        configuration=configuration,
+        rollback=rollback,
+        effective=effective,
+        degradations=settled.degradations,
+        differences=tuple(told),
+        notes=tuple(_notes(settled, device, system)),
+        left=settled.left,
+    )
+
+
+_LEFT_WORDS: dict[Feature, tuple[str, ...]] = {
+    "pfc-thresholds": ("xoff_bytes", "xon_bytes"),
+    "pfc-headroom": ("headroom_bytes",),
+    "pfc-watchdog-time": ("watchdog_s",),
+}
+
+
+def effective_words(rendered: Rendered) -> dict[str, Any]:
+    """The effective intent for a person: what it says, and "as the system has it" for what is left to the switch."""
+    words: dict[str, Any] = rendered.effective.model_dump(
+        mode="json", exclude_defaults=True, exclude={"on_unsupported", "name"}
+    )
+    for feature in sorted(rendered.left):
+        for word in _LEFT_WORDS.get(feature, ()):
+            words["pfc"][word] = "as the system has it"
+    return words
+
+
+def _as_built(effective: QosIntent, device: Device) -> tuple[QosIntent, list[Difference]]:
+    """A chip's buffer is what it is."""
+    told = []
+    if effective.port_buffer_bytes != device.port_buffer_bytes:
+        sizes = show_size(effective.port_buffer_bytes), show_size(device.port_buffer_bytes)
+        told.append(Difference("port buffer", *sizes, "the chip's, not to be set"))
+    shared = effective.shared_buffer_bytes
+    if shared is not None and shared != device.buffer_bytes:
+        sizes = show_size(shared), show_size(device.buffer_bytes)
+        told.append(Difference("shared buffer", *sizes, "the chip's, not to be set"))
+    sizes_bytes = {"port_buffer_bytes": device.port_buffer_bytes, "shared_buffer_bytes": device.buffer_bytes}
+    return QosIntent.model_validate(effective.model_dump() | sizes_bytes), told
+
+
+def _notes(settled: Settled, device: Device, system: System) -> list[str]:
+    """What a person should know before trusting it."""
+    notes = []
+    if not system.capabilities.on_hardware:
+        notes.append(f"{system.name} is unproven on hardware: {system.capabilities.proof}")
+    asked = dict.fromkeys(need.feature for need in needs(settled.intent, device.name))
+    for feature in asked:
+        verdict = system.verdict(feature, device.chip)
+        if isinstance(verdict, Native) and verdict.doubt and feature not in settled.left:
+            notes.append(f"{feature}: {verdict.doubt}")
+    routing = settled.intent.codepoint(ROUTING_DSCP).queue
+    if routing != QUEUES - 1:
+        notes.append(f"DSCP {ROUTING_DSCP} (CS6, what routing protocols send) leads to queue {routing}")
+    if settled.intent.control_plane == "accept-starvation":
+        notes.append("queue 7 is not kept for control: data may starve the control plane")
+    return notes
+
+
+def _context(settled: Settled, device: Device, system: System, ruler: Ruler) -> dict[str, Any]:
+    """What a template can say; every name is used by at least one."""
+    intent = settled.intent
+    asked = {need.feature for need in needs(intent, device.name)} - settled.left
+    queues = range(QUEUES)
+    profiled = [n for n in queues if any(intent.queue(n).profiles)]
+
+    def dscps(queue: int, precedence: int | None = None) -> list[int]:
+        """Codepoints that lead to a queue, at a precedence or at any."""
+        led = ((dscp, intent.codepoint(dscp)) for dscp in range(CODEPOINTS))
+        return [d for d, to in led if to.queue == queue and precedence in (None, to.precedence)]
+
+    def tc_lines(port: str) -> list[str]:
+        """The queues of a Linux switch's port, for tc -batch; programs are attached where they are loaded."""
+        weights = {n: q.weight for n, q in intent.queues.items() if q.weight is not None}
+        return port_lines(Port(port, device.ports[port], behind_bucket=False, filters=(), weights=weights))
+
+    def aqm() -> dict[str, Any]:
+        """The eBPF program's port, in words."""
+        return aqm_words(render_aqm(intent))
+
+    functions: list[Callable[..., Any]] = [dscps, tc_lines, aqm]
+    return {
+        "intent": intent,
+        "device": device,
+        "chip": system.capabilities.chips[device.chip].words,
+        "ports": list(device.ports),
+        "queues": list(queues),
+        "profiled": profiled,
+        "precedences": list(range(PRECEDENCES)),
+        "lossless": sorted(intent.pfc.queues) if intent.pfc else [],
+        "balancing": balancing_of(intent, device.name),
+        "asks": asked.__contains__,
+        "ruler": ruler,
+        "shares": ruler.shares(intent) if "weighted-queues" in asked else {},
+        **{function.__name__: function for function in functions},
+    }
+
+
+def _fill(system: System, name: str, context: dict[str, Any]) -> str:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(system.folder),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    environment.filters["ranges"] = ranges
+    text = environment.get_template(name).render(context)
+    if system.capabilities.output == "text":
+        return text
+    try:
+        return json.dumps(yaml.safe_load(text), indent=2) + "\n"
+    except yaml.YAMLError as error:
+        raise Problem(str(system.folder / name), f"makes no YAML: {error}", _DEFECT) from error
+
+
+def ranges(numbers: list[int], dash: str = "-", comma: str = ",") -> str:
+    """[0, 1, 2, 5] → "0-2,5"."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return comma.join(str(run[0]) if len(run) == 1 else f"{run[0]}{dash}{run[-1]}" for run in runs)
+
+
+def _spare_management(device: Device, *texts: str) -> None:
+    """The last gate: whatever a template says, it names no management interface."""
+    for name in device.management:
+        if any(re.search(rf"(?<![\w/.-]){re.escape(name)}(?![\w/.-])", text) for text in texts):
+            raise Problem(device.name, f"the rendered configuration names the management interface {name}", _DEFECT)
