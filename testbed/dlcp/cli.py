@@ -102,7 +102,7 @@ def show(
         One of them, to see all of it.
     """
     from dlcp import screen
-    from dlcp.runner.show import KINDS, details, overview
+    from dlcp.runner.show import KINDS, details, overview, switch_matrix, switch_sources
 
     if kind is None:
         every = {one: overview(one) for one in KINDS}
@@ -114,6 +114,11 @@ def show(
     elif name is None:
         found = overview(kind)
         (screen.print_json if json else screen.print_rows)(found)
+        if kind == "switches" and not json:
+            title = "\nWhat they have (yes?: with a doubt; instead: with leave, something else that is declared)"
+            screen.print_rows(switch_matrix(), title=title)
+            title = "\nWhat this rests on (reasons, doubts and ways out, feature by feature: dlcp show switches NAME)"
+            screen.print_rows(switch_sources(), title=title)
     else:
         (screen.print_json if json else screen.print_details)(details(kind, name))
     return ExitCode.FINE

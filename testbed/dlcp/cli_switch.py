@@ -12,7 +12,7 @@ from dlcp.errors import ExitCode
 
 switch = App(
     name="switch",
-    help="Switches and what they are to do for an experiment.",
+    help="Switches, and what they are to do.",
     help_epilogue="Exit codes of verify: 0 as intended, 4 something deviates or could not be concluded.",
 )
 
@@ -58,3 +58,41 @@ def verify(
 
         draw_curves(checked.experiment.name, [one.data() for one in found], plot)
     return max((one.exit_code for one in found), default=int(ExitCode.FINE))
+
+
+@switch.command
+def render(
+    intent: str,
+    *,
+    os: str | None = None,
+    device: Path | None = None,
+    degrade: Annotated[bool, Parameter(negative="")] = False,
+    rollback: Annotated[bool, Parameter(negative="")] = False,
+    json: Json = False,
+) -> int:
+    """Print the configuration of a lab switch that does a QoS intent; on standard error, what differs from the intent.
+
+    Touches no switch. A switch that cannot do all of it is refused, with the reason, its source and the way out.
+
+    Parameters
+    ----------
+    intent
+        A file, or the name of one in testbed/intents, such as dlcp-wred.
+    os
+        Switch system, a folder of switch_configs, such as eos; its example device is taken when none is given.
+    device
+        File that describes the switch, in the form of switch_configs/<os>/example.yaml.
+    degrade
+        Where the switch lacks something, do what its system declares instead, and say so.
+    rollback
+        Print the way back instead: what takes the configuration off again.
+    """
+    from dlcp import screen, screen_switch
+    from dlcp.runner.render import render_intent
+
+    found = render_intent(intent, os, device, degrade=degrade)
+    if json:
+        screen.print_json(found.data())
+    else:
+        screen_switch.print_rendered(found, rollback=rollback)
+    return ExitCode.FINE

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from dlcp.runner.verify import Verified
 from dlcp.screen import console
+from dlcp.switches.lab.render import Rendered
 from dlcp.verification.rows import VERDICTS, Row, counts
 
 _COLOURS = {"ok": "green", "deviates": "bold red", "inconclusive": "yellow", "unsupported": "dim"}
@@ -27,6 +28,25 @@ def print_verified(found: Sequence[Verified]) -> None:
         _print_curves(out, one.rows)
         told = ", ".join(f"{count} {verdict}" for verdict, count in counts(one.rows).items() if count)
         out.print(f"{len(one.rows)} rows: {told} ({one.took_s:.0f} s)")
+
+
+def print_rendered(found: Rendered, *, rollback: bool) -> None:
+    """The text alone on standard output, so that it can be saved; on standard error what a person must know of it."""
+    print(found.rollback if rollback else found.configuration, end="")
+    out = console(error=True)
+
+    def tell(text: str) -> None:
+        out.print(text, soft_wrap=True)
+
+    device = found.device
+    tell(f"[bold]{escape(found.intended.name)}[/] for {escape(device.name)} ({device.system}, {device.chip})")
+    for lack in found.degradations:
+        where = f"{lack.where}: " if lack.where else ""
+        tell(f"[yellow]degraded[/]: {lack.feature}: {escape(f'{where}{lack.instead}: {lack.why} [{lack.source}]')}")
+    for one in found.differences:
+        tell(f"{escape(one.what)}: {one.intended} intended, {one.effective} effective ({escape(one.why)})")
+    for note in found.notes:
+        tell(f"note: {escape(note)}")
 
 
 def _folded(rows: Sequence[Row]) -> list[Row]:

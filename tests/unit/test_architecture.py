@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "screen": {"model", "runner"},
     "progress": {"model", "runner", "substrates"},
     "cli_bench": {"model", "bench", "screen", "progress"},
-    "screen_switch": {"verification", "runner", "screen"},
+    "screen_switch": {"verification", "switches", "runner", "screen"},
     "cli_switch": {"model", "runner", "report", "cli_bench", "screen", "screen_switch", "progress"},
     "cli": {"model", "runner", "report", "cli_bench", "cli_switch", "screen", "progress"},
 }

@@ -17,11 +17,16 @@ from dlcp.model.units import show_duration, show_fraction, show_rate, show_size
 from dlcp.model.workload import Profile, Workload
 from dlcp.paths import TOPOLOGIES
 from dlcp.runner.estimate import FLOAT_BYTES
+from dlcp.switches.lab.features import FEATURES, Feature
+from dlcp.switches.lab.systems import Missing, Native, System, load_system, system_names
 
 Kind = Literal["schemes", "workloads", "switches", "topologies"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 Rows = list[dict[str, Any]]
+
+EMULATED = "emulated"
+"""The switch of the substrate emulate."""
 
 
 def overview(kind: Kind) -> Rows:
@@ -40,7 +45,7 @@ def details(kind: Kind, name: str) -> dict[str, Any]:
         return _workload(name)
     if kind == "topologies":
         return _topology(name)
-    return next(row for row in overview(kind) if row["name"] == name)
+    return _switch(name)
 
 
 def _schemes() -> Rows:
@@ -131,13 +136,98 @@ def _load(name: str) -> Workload:
 
 
 def _switches() -> Rows:
+    """The emulated switch, and the systems of switch_configs with what each lacks (on some chips: in brackets)."""
+    lacks = "dscp-override, pfc-headroom, pfc-watchdog"
+    rows = [{"name": EMULATED, "is": "HTB and eBPF, on the substrate emulate", "status": "proven", "lacks": lacks}]
+    for name in system_names():
+        found = load_system(name)
+        capabilities = found.capabilities
+        status = capabilities.status + ("" if capabilities.on_hardware else ", unproven on hardware")
+        lacks = ", ".join(word for feature in FEATURES if (word := _lack(found, feature)))
+        rows.append({"name": name, "is": capabilities.title, "status": status, "lacks": lacks})
+    return rows
+
+
+def switch_matrix() -> Rows:
+    """Feature × system: yes; yes? with a doubt; instead: something else, declared; no. Chips that differ follow."""
+    systems = [load_system(name) for name in system_names()]
+    return [{"feature": feature, **{system.name: _cell(system, feature) for system in systems}} for feature in FEATURES]
+
+
+def _cell(system: System, feature: Feature) -> str:
+    chips = system.capabilities.chips
+    words = {chip: _verdict(system.verdict(feature, chip)) for chip in chips}
+    usual = _verdict(system.capabilities.features[feature])
+    return "; ".join([usual, *(f"{chip}: {word}" for chip, word in words.items() if word != usual)])
+
+
+def _verdict(said: Native | Missing) -> str:
+    if isinstance(said, Native):
+        return "yes?" if said.doubt else "yes"
+    return "instead" if said.substitute else "no"
+
+
+def switch_sources() -> Rows:
+    """What the capabilities rest on, system by system."""
     return [
-        {
-            "name": "emulated", "queues": QUEUES, "scheduling": "strict priority, chosen by DSCP",
+        {"system": name, "source": short, "is": long}
+        for name in system_names()
+        for short, long in load_system(name).capabilities.sources.items()
+    ]
+
+
+def _lack(system: System, feature: Feature) -> str:
+    without = [c for c in system.capabilities.chips if isinstance(system.verdict(feature, c), Missing)]
+    if not without:
+        return ""
+    everywhere = len(without) == len(system.capabilities.chips)
+    return feature if everywhere else f"{feature} ({', '.join(without)})"
+
+
+def _switch(name: str) -> dict[str, Any]:
+    """All that a system's folder says, with its sources."""
+    if name == EMULATED:
+        return {
+            "name": EMULATED, "queues": QUEUES, "scheduling": "strict priority, chosen by DSCP",
             "drop_precedences": PRECEDENCES, "wred": True, "ecn": True,
             "load_balancing": ", ".join(get_args(LoadBalancing)), "made_of": "HTB and eBPF, on the substrate emulate",
-        }
-    ]  # fmt: skip
+        }  # fmt: skip
+    found = load_system(name)
+    capabilities = found.capabilities
+    features = []
+    for feature in FEATURES:
+        said: dict[str, list[str]] = {}
+        for chip in capabilities.chips:
+            said.setdefault(found.verdict(feature, chip).model_dump_json(), []).append(chip)
+        for chips in said.values():
+            verdict = found.verdict(feature, chips[0])
+            where = f" ({', '.join(chips)})" if len(said) > 1 else ""
+            if isinstance(verdict, Native):
+                more = {"says": verdict.how, "source": verdict.source, "doubt_or_way_out": verdict.doubt}
+            else:
+                way_out = verdict.way_out + (f"; degrade: {verdict.substitute}" if verdict.substitute else "")
+                more = {"says": verdict.why, "source": verdict.source, "doubt_or_way_out": way_out}
+            features.append({"feature": feature + where, "has": _verdict(verdict), **more})
+    return {
+        "name": name, "is": capabilities.title, "status": capabilities.status, "proof": capabilities.proof,
+        "on_hardware": capabilities.on_hardware, "folder": str(found.folder),
+        "thresholds_in": capabilities.units.thresholds.write,
+        "sources": [{"source": short, "is": long} for short, long in capabilities.sources.items()],
+        "chips": [{"chip": chip, "title": one.title} for chip, one in capabilities.chips.items()],
+        "features": features,
+        "conflicts": [
+            {
+                "conflict": one.name, "features": ", ".join(one.features), "within": one.within, "why": one.why,
+                "source": one.source, "way_out": one.way_out,
+            }
+            for one in found.conflicts
+        ],
+        "counters": [
+            {"counter": one.command, "per": one.per, "shows": ", ".join(one.shows), "source": one.source,
+             "needs": one.needs}
+            for one in found.counters
+        ],
+    }  # fmt: skip
 
 
 def _topologies() -> Rows:

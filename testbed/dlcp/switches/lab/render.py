@@ -169,7 +169,7 @@ def _context(settled: Settled, device: Device, system: System, ruler: Ruler) -> 
     def tc_lines(port: str) -> list[str]:
         """The queues of a Linux switch's port, for tc -batch; programs are attached where they are loaded."""
         weights = {n: q.weight for n, q in intent.queues.items() if q.weight is not None}
-        return port_lines(Port(port, device.ports[port], behind_bucket=False, filters=(), weights=weights))
+        return port_lines(Port(port, device.ports[port], cuts=False, filters=(), weights=weights))
 
     def aqm() -> dict[str, Any]:
         """The eBPF program's port, in words."""

@@ -90,7 +90,7 @@ class Capabilities(Frozen):
 
     output: what the device is given; for json the templates make YAML, which is written as JSON.
     status: proven = the tests bring it to run; golden = its text is read and held by tests; experimental = that, but
-    from few sources. proof: in words, by what.
+    from few sources. proof: in words, by what. sources: what the short names of sources stand for.
     port: the form of a port's name. management: the form of names that are never touched.
     settable_buffer: whether what a port and the switch hold together can be set.
     """
@@ -100,6 +100,7 @@ class Capabilities(Frozen):
     status: Literal["proven", "golden", "experimental"]
     proof: str
     on_hardware: bool
+    sources: dict[str, str] = Field(min_length=1)
     port: str
     management: str
     settable_buffer: bool = False
