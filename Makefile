@@ -43,8 +43,8 @@ lint: setup-dev  ## ruff, mypy --strict, yamllint
 fuzz: setup-dev  ## look for datagrams and schedules that break the C core (FUZZ_SECONDS=120 a target); keeps what it learns
 	$(BIN)/python tests/fuzz/run.py --seconds $(or $(FUZZ_SECONDS),120)
 
-golden: setup-dev  ## write the expected error texts anew; review the diff
-	DLCP_GOLDEN=write $(BIN)/pytest -q tests/unit/test_model_errors.py
+golden: setup-dev  ## write the expected error texts and switch configurations anew; review the diff
+	DLCP_GOLDEN=write $(BIN)/pytest -q tests/unit/test_model_errors.py tests/unit/test_switch_render.py tests/unit/test_switch_refusals.py
 
 notebooks: setup-dev  ## render analysis/*.ipynb from the newest results into results/
 	@mkdir -p results

@@ -25,6 +25,9 @@ def check_pfc(notes: Notes, pfc: Pfc, graph: Graph | None, port_buffer_bytes: in
             notes.wrong(("pfc", "queues", i), f"queue {queue} does not exist", f"queues are 0 to {QUEUES - 1}")
         elif queue in pfc.queues[:i]:
             notes.wrong(("pfc", "queues", i), f"queue {queue} is named twice", "keep one of them")
+    for key, given in (("headroom", pfc.headroom_bytes), ("watchdog", pfc.watchdog_s)):
+        if given is not None:
+            notes.wrong(("pfc", key), f"the emulated switch has no {key}", "it is of switches in a lab: leave it out")
     if port_buffer_bytes is None:
         return
     if pfc.xoff_bytes >= port_buffer_bytes:

@@ -49,6 +49,9 @@ def _explain_one(document: Document, error: ErrorDetails, kind: Any, base: Loc) 
     loc = (*base, *inner)
     name = str(loc[-1]) if loc else ""
     match error["type"]:
+        case "missing" if isinstance(error["loc"][-1], int):
+            where = document.where(loc[:-1])
+            return Problem(where, f"`{_path(loc[:-1])}`: it ends before its entry {error['loc'][-1] + 1}")
         case "missing":
             model = _model_at(kind, data, inner[:-1])
             return Problem(document.where(loc[:-1], key=True), f"`{name}` is missing", _example(model, name))

@@ -6,9 +6,9 @@ is fixed by native/codepoint.h for all; an intent says only which codepoints dif
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from dlcp.model.base import Frozen
 from dlcp.model.units import Duration, Fraction, Size
@@ -37,6 +37,22 @@ LoadBalancing = Literal["flow-hash", "per-packet", "round-robin", "flowlet"]
 random for each burst of a flow that a pause parts from the one before."""
 FLOWLET_GAP_S = 0.0005
 """The pause, unless an intent says otherwise: the 500 µs of CONGA (Alizadeh et al., SIGCOMM 2014)."""
+
+
+def _existing_dscp(dscp: int) -> int:
+    if not 0 <= dscp < CODEPOINTS:
+        raise ValueError(f"DSCP {dscp} does not exist: codepoints are 0 to {CODEPOINTS - 1}")
+    return dscp
+
+
+def _existing_queue(number: int) -> int:
+    if not 0 <= number < QUEUES:
+        raise ValueError(f"queue {number} does not exist: queues are 0 to {QUEUES - 1}")
+    return number
+
+
+Dscp = Annotated[int, AfterValidator(_existing_dscp)]
+QueueNumber = Annotated[int, AfterValidator(_existing_queue)]
 
 
 class DropProfile(Frozen):
@@ -127,28 +143,20 @@ class QosIntent(Frozen):
     name: str
     port_buffer_bytes: Size = Field(alias="port_buffer")
     shared_buffer_bytes: Size | None = Field(default=None, alias="shared_buffer")
-    queues: dict[int, QueueIntent] = Field(default_factory=dict)
+    queues: dict[QueueNumber, QueueIntent] = Field(default_factory=dict)
     load_balancing: LoadBalancing = "flow-hash"
     switch_load_balancing: dict[str, LoadBalancing] = Field(default_factory=dict)
     flowlet_gap_s: Duration = Field(default=FLOWLET_GAP_S, alias="flowlet_gap", gt=0)
     pfc: Pfc | None = None
-    dscp: dict[int, Codepoint] = Field(default_factory=dict)
+    dscp: dict[Dscp, Codepoint] = Field(default_factory=dict)
     control_plane: ControlPlane = "queue-7"
     on_unsupported: OnUnsupported = "error"
-
-    @model_validator(mode="after")
-    def _codepoints_exist(self) -> Self:
-        for dscp in self.dscp:
-            if not 0 <= dscp < CODEPOINTS:
-                raise ValueError(f"DSCP {dscp} does not exist: codepoints are 0 to {CODEPOINTS - 1}")
-        return self
 
     @model_validator(mode="after")
     def _lossless_queues_exist(self) -> Self:
         queues = self.pfc.queues if self.pfc else ()
         for number in queues:
-            if not 0 <= number < QUEUES:
-                raise ValueError(f"pfc: queue {number} does not exist: queues are 0 to {QUEUES - 1}")
+            _existing_queue(number)
         if len(set(queues)) < len(queues):
             raise ValueError(f"pfc names a queue twice: {', '.join(map(str, queues))}")
         return self
@@ -165,8 +173,6 @@ class QosIntent(Frozen):
     @model_validator(mode="after")
     def _within_the_port(self) -> Self:
         for number, queue in self.queues.items():
-            if not 0 <= number < QUEUES:
-                raise ValueError(f"queue {number} does not exist: queues are 0 to {QUEUES - 1}")
             if queue.reserved_bytes > self.port_buffer_bytes:
                 raise ValueError(f"queue {number} reserves more than the port's {self.port_buffer_bytes} B")
         return self

@@ -121,8 +121,9 @@ class Ruler:
         }
         if queue.limit_bytes is not None:
             changes["limit_bytes"] = self._cells(self.threshold(queue.limit_bytes) * self._step_bytes(unit))
-        if queue.alpha != 1.0 and self._units.alphas is not None:
-            changes["alpha"] = 2.0 ** self.alpha_power(queue.alpha)
+        if queue.alpha != 1.0:
+            step = self._units.alpha_step
+            changes["alpha"] = round(queue.alpha / step) * step if step else 2.0 ** self.alpha_power(queue.alpha)
         return queue.model_copy(update=changes)
 
     def _profile(self, profile: DropProfile) -> DropProfile:
@@ -216,7 +217,8 @@ def _of_queue(before: QueueIntent, after: QueueIntent, units: Units, cell: str) 
         "reserved", before.reserved_bytes, after.reserved_bytes, f"written in {units.reserved.write}{cell}"
     )
     if before.alpha != after.alpha:
-        yield Difference("alpha", f"{before.alpha:g}", f"{after.alpha:g}", "a power of 2")
+        steps = f"in steps of {units.alpha_step:g}" if units.alpha_step else "a power of 2"
+        yield Difference("alpha", f"{before.alpha:g}", f"{after.alpha:g}", steps)
 
 
 def _of_pfc(settled: Settled, before: Pfc, after: Pfc, units: Units, cell: str) -> Iterator[Difference]:

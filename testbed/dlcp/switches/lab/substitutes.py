@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from dlcp.errors import Problem
@@ -11,14 +11,19 @@ from dlcp.model.qos import (
     CONTROL_QUEUE,
     PRECEDENCES,
     QUEUES,
+    Codepoint,
     LoadBalancing,
     QosIntent,
+    QueueIntent,
     codepoint_of,
 )
 from dlcp.switches.lab.systems import Substitute
 
 Group = tuple[int, tuple[int, ...]]
 """A queue, and those of its drop precedences that have one profile."""
+
+ALL = tuple(range(PRECEDENCES))
+"""Of the group of a queue that has one profile."""
 
 Made = tuple[QosIntent, str]
 """The intent that is rendered instead, and what differs, in words."""
@@ -33,75 +38,80 @@ def substitute(kind: Substitute, intent: QosIntent, queues: tuple[int, ...], swi
 
 
 def _folded(intent: QosIntent, _queues: tuple[int, ...], _switch: str) -> Made:
-    """Each drop precedence with a profile of its own gets a queue of its own, right below that of the one before."""
+    """Each drop precedence with a profile of its own gets a queue of its own, right below that of the one before.
+
+    Room for them is made by queues that the intent does not name, the lowest first.
+    """
     if any(queue.weight is not None for queue in intent.queues.values()):
         raise _cannot_fold(intent, "its queues share by weight", "folding needs strict queues alone")
-    groups = list(_groups(intent))
-    if len(groups) > QUEUES:
-        queues = len({queue for queue, _ in groups})
-        what = f"{queues} queues with their drop precedences apart are {len(groups)}, a port has {QUEUES}"
-        raise _cannot_fold(intent, what, "use fewer queues, or fewer profiles in a queue")
-    target = _places(groups)
+    groups = _groups(intent)
+    places = {group: QUEUES - 1 - rank for rank, group in enumerate(groups)}
     folded = {}
-    for (queue, precedences), place in target.items():
+    for (queue, precedences), place in places.items():
         own = intent.queue(queue)
-        profile = own.profiles[precedences[0]]
-        first = precedences[0] == 0
-        more: dict[str, Any] = {"profiles": (profile,) * PRECEDENCES}
-        folded[place] = own.model_copy(update=more if first else more | {"reserved_bytes": 0})
-    overrides = {}
-    for dscp in range(CODEPOINTS):
-        led = codepoint_of(dscp)
-        place = _place(intent, target, dscp)
-        if (led.queue, led.precedence) != (place, 0):
-            overrides[dscp] = {"queue": place}
-    lossless = {queue: place for (queue, _), place in target.items()}
-    changes: dict[str, Any] = {"queues": {n: q.model_dump() for n, q in sorted(folded.items())}, "dscp": overrides}
-    if intent.pfc:
-        changes["pfc"] = intent.pfc.model_dump() | {"queues": tuple(lossless[n] for n in intent.pfc.queues)}
-    told = ", ".join(
-        f"queue {queue} precedence {'+'.join(map(str, precedences))} is queue {place}"
-        for (queue, precedences), place in target.items()
-    )
-    words = (
-        f"drop precedences folded into queues ({told}): what is to be dropped first is also served last, its packets "
-        "may be overtaken, and its profile looks at its own queue's backlog alone"
-    )
-    return QosIntent.model_validate(intent.model_dump() | changes), words
+        changes: dict[str, Any] = {"profiles": (own.profiles[precedences[0]],) * PRECEDENCES}
+        if precedences[0] > 0:
+            changes["reserved_bytes"] = 0
+        if own != QueueIntent():
+            folded[place] = own.model_copy(update=changes).model_dump()
+    leads = {dscp: _place(intent, places, dscp) for dscp in range(CODEPOINTS)}
+    overrides = {
+        dscp: {"queue": place} for dscp, place in leads.items() if codepoint_of(dscp) != Codepoint(queue=place)
+    }
+    for queue in intent.pfc.queues if intent.pfc else ():
+        if places[queue, ALL] != queue:
+            what = f"lossless queue {queue} would become queue {places[queue, ALL]}, and hosts pause by its number"
+            raise _cannot_fold(intent, what, "put the lossless queue above those with several profiles")
+    made: dict[str, Any] = {"queues": folded, "dscp": overrides}
+    return QosIntent.model_validate(intent.model_dump() | made), _fold_in_words(places)
 
 
-def _groups(intent: QosIntent) -> Iterator[Group]:
-    """From queue 7 down, precedence 0 first: the queues that the intent names, the control queue and best effort."""
-    lossless = intent.pfc.queues if intent.pfc else ()
-    for number in sorted({*intent.queues, *lossless, CONTROL_QUEUE, 0}, reverse=True):
+def _groups(intent: QosIntent) -> list[Group]:
+    """As many as a port has queues, from queue 7 down, precedence 0 first."""
+    groups: list[Group] = []
+    for number in reversed(range(QUEUES)):
         profiles = intent.queue(number).profiles
         start = 0
         for precedence in range(1, PRECEDENCES + 1):
             if precedence == PRECEDENCES or profiles[precedence] != profiles[start]:
-                yield number, tuple(range(start, precedence))
+                groups.append((number, tuple(range(start, precedence))))
                 start = precedence
-        if number in lossless and len(set(profiles)) > 1:
+        if intent.pfc and number in intent.pfc.queues and len(set(profiles)) > 1:
             raise _cannot_fold(intent, f"queue {number} is lossless", "give its drop precedences one profile")
+    lossless = intent.pfc.queues if intent.pfc else ()
+    spare = [number for number in range(1, CONTROL_QUEUE) if number not in {*intent.queues, *lossless}]
+    over = len(groups) - QUEUES
+    if over > len(spare):
+        what = f"it asks for {len(groups) - len(spare)} queues then, a port has {QUEUES}"
+        raise _cannot_fold(intent, what, "use fewer queues, or fewer profiles in a queue")
+    return [group for group in groups if group[0] not in spare[:over]]
 
 
-def _places(groups: list[Group]) -> dict[Group, int]:
-    """Best effort at the bottom, all others from the top down."""
-    lowest = sum(queue == 0 for queue, _ in groups)
-    top = groups[: len(groups) - lowest]
-    places = {group: QUEUES - 1 - rank for rank, group in enumerate(top)}
-    return places | {group: lowest - 1 - rank for rank, group in enumerate(groups[len(top) :])}
-
-
-def _place(intent: QosIntent, target: dict[Group, int], dscp: int) -> int:
-    """The queue of a DSCP. Of a queue that is not named: the control queue where it lies above all data, so that
-    routing stays ahead of it; else that of the nearest below."""
+def _place(intent: QosIntent, places: dict[Group, int], dscp: int) -> int:
+    """The queue of a DSCP. Of a queue that made room: the control queue where it lies above all that the intent names,
+    so that routing stays ahead of data; else that of the nearest below."""
     led = intent.codepoint(dscp)
-    named = sorted({queue for queue, _ in target})
-    data = [queue for queue in named if queue != CONTROL_QUEUE]
+    kept = {queue for queue, _ in places}
     queue = led.queue
-    if queue not in named:
-        queue = CONTROL_QUEUE if queue > max(data) else max(q for q in named if q < queue)
-    return next(place for (own, ones), place in target.items() if own == queue and led.precedence in ones)
+    if queue not in kept:
+        above_all = queue > max((named for named in intent.queues if named != CONTROL_QUEUE), default=0)
+        queue = CONTROL_QUEUE if above_all else max(other for other in kept if other < queue)
+    return next(place for (own, ones), place in places.items() if own == queue and led.precedence in ones)
+
+
+def _fold_in_words(places: dict[Group, int]) -> str:
+    moved = [(queue, ones, place) for (queue, ones), place in places.items() if ones != ALL or queue != place]
+    told = ", ".join(
+        f"queue {queue}{'' if ones == ALL else ' precedence ' + '+'.join(map(str, ones))} is queue {place}"
+        for queue, ones, place in moved
+    )
+    gone = sorted(set(range(QUEUES)) - {queue for queue, _ in places})
+    if gone:
+        told += f"; no queue is left for what the intent does not name: {', '.join(map(str, gone))}"
+    return (
+        f"drop precedences folded into queues ({told}): what is to be dropped first is also served last, its packets "
+        "may be overtaken, and its profile looks at its own queue's backlog alone"
+    )
 
 
 def _cannot_fold(intent: QosIntent, what: str, hint: str) -> Problem:

@@ -64,7 +64,8 @@ class Unit(Frozen):
 class Units(Frozen):
     """How a system writes sizes and shares.
 
-    probability_step: 0 = exactly. alphas: the least and the largest that it takes, in powers of 2; None = none.
+    probability_step: 0 = exactly. alphas: the least and the largest that it takes, in powers of 2; None = none, or in
+    steps of alpha_step.
     xoff_by_alpha: PFC starts at a dynamic threshold. weight_in_percent: weights are shares of 100.
     """
 
@@ -73,6 +74,7 @@ class Units(Frozen):
     pfc: Unit
     probability_step: Fraction
     alphas: tuple[float, float] | None = None
+    alpha_step: float = Field(default=0, ge=0)
     xoff_by_alpha: bool = False
     weight_in_percent: bool = False
 
