@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -76,6 +77,11 @@ def test_help_loads_no_more_than_an_empty_command_of_the_same_library() -> None:
         (["bench", "capacity", "--plot", "frontier.txt"], "end it in .png, .svg or .pdf"),
         (["bench", "capacity", "--plot", "nowhere/frontier.png"], "nowhere is not a folder"),
         (["doctor", "--even-if-busy"], "dlcp doctor --calibrate --even-if-busy"),
+        (["switch", "render", "dlcp-wred"], "say for which switch system"),
+        (["switch", "render", "dlcp-wred", "--os", "eso"], "did you mean `eos`"),
+        (["switch", "render", "dlcp-werd", "--os", "eos"], "did you mean `dlcp-wred`"),
+        (["switch", "render", "dlcp-wred", "--os", "sonic"], "no dscp-to-precedence"),
+        (["switch", "render", "dlcp-wred", "--device", "leaf1.yaml"], "cannot be read"),
     ],
 )
 def test_wrong_arguments_end_with_2_and_say_what_is_right(arguments: list[str], words: str, tmp_path: Path) -> None:
@@ -253,6 +259,49 @@ def test_show(kind: str, tmp_path: Path) -> None:
         one = dlcp("show", kind, row["name"], cwd=tmp_path)
         assert one.returncode == 0
         assert json.loads(dlcp("show", kind, row["name"], "--json", cwd=tmp_path).stdout)["name"] == row["name"]
+
+
+def test_show_switches_says_what_each_can_do_and_which_are_unproven(tmp_path: Path) -> None:
+    text = dlcp("show", "switches", cwd=tmp_path).stdout
+    rows = {row["name"]: row for row in json.loads(dlcp("show", "switches", "--json", cwd=tmp_path).stdout)}
+    assert {"emulated", "eos", "sonic", "junos", "nxos", "cumulus", "linux", "srlinux", "os10"} <= set(rows)
+    assert "unproven on hardware" in rows["eos"]["status"]
+    assert "dscp-to-precedence" in rows["sonic"]["lacks"]
+    assert re.search(r"^dscp-to-precedence +instead +yes ", text, re.M)  # cumulus, eos
+    assert "docs.nvidia.com" in text
+    sonic = json.loads(dlcp("show", "switches", "sonic", "--json", cwd=tmp_path).stdout)
+    lack = next(one for one in sonic["features"] if one["feature"] == "dscp-to-precedence")
+    assert "sonic-buildimage#7773" in lack["source"]
+    assert "fold-precedences" in lack["doubt_or_way_out"]
+
+
+def test_a_rendered_configuration_is_all_that_goes_to_standard_output(tmp_path: Path) -> None:
+    done = dlcp("switch", "render", "dlcp-wred", "--os", "sonic", "--degrade", cwd=tmp_path)
+    back = dlcp("switch", "render", "dlcp-wred", "--os", "sonic", "--degrade", "--rollback", cwd=tmp_path)
+    whole = json.loads(
+        dlcp("switch", "render", "dlcp-wred", "--os", "sonic", "--degrade", "--json", cwd=tmp_path).stdout
+    )
+    assert done.returncode == 0
+    assert (done.stdout, back.stdout) == (whole["configuration"], whole["rollback"])
+    assert "PORT_QOS_MAP" in json.loads(done.stdout)
+    assert "degraded: dscp-to-precedence" in done.stderr
+    assert "unproven on hardware" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_device_of_ones_own_is_rendered_for(tmp_path: Path) -> None:
+    device = {
+        "name": "spine7", "system": "eos", "chip": "jericho", "ports": {"Ethernet9": "400 Gbit/s"},
+        "management": ["Management0"], "buffer": "8 GB", "port_buffer": "100 MB", "queue": "50 MB",
+    }  # fmt: skip
+    (tmp_path / "spine7.yaml").write_text(safe_dump(device))
+    done = dlcp("switch", "render", "pias", "--device", "spine7.yaml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "interface Ethernet9\n" in done.stdout
+    assert "\n   tx-queue 3\n" in done.stdout
+    other = dlcp("switch", "render", "pias", "--device", "spine7.yaml", "--os", "sonic", cwd=tmp_path)
+    assert other.returncode == 2
+    assert "device spine7: runs eos, not sonic" in other.stderr
 
 
 def test_show_lists_everything_when_it_is_not_told_what(tmp_path: Path) -> None:

@@ -146,6 +146,9 @@ def _notes(settled: Settled, device: Device, system: System) -> list[str]:
         verdict = system.verdict(feature, device.chip)
         if isinstance(verdict, Native) and verdict.doubt and feature not in settled.left:
             notes.append(f"{feature}: {verdict.doubt}")
+    unit = system.capabilities.units.thresholds
+    if unit.doubt and asked.keys() & {"wred", "ecn", "queue-limit"}:
+        notes.append(f"thresholds are written in {unit.write}: {unit.doubt}")
     routing = settled.intent.codepoint(ROUTING_DSCP).queue
     if routing != QUEUES - 1:
         notes.append(f"DSCP {ROUTING_DSCP} (CS6, what routing protocols send) leads to queue {routing}")

@@ -55,10 +55,14 @@ class Missing(Frozen):
 
 
 class Unit(Frozen):
-    """What sizes are written in. least_width: so many units a curve's maximum is above its minimum, at least."""
+    """What sizes are written in. least_width: so many units a curve's maximum is above its minimum, at least.
+
+    doubt: what is not known of the unit.
+    """
 
     write: Literal["bytes", "kbytes", "percent-of-queue", "percent-of-port"]
     least_width: int = Field(default=0, ge=0)
+    doubt: str = ""
 
 
 class Units(Frozen):
