@@ -5,21 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlcp.errors import Problem, Problems
 from dlcp.model.device import Device
-from dlcp.model.qos import CODEPOINTS, DropProfile, Pfc, QosIntent, QueueIntent
+from dlcp.model.qos import CODEPOINTS, Codepoint, DropProfile, Pfc, QosIntent, QueueIntent
 from dlcp.schemes.dlcp import Dlcp
 from dlcp.schemes.tcp import Tcp
 from dlcp.switches.lab.files import example_device, find_intent, intent_names, load_intent
-from dlcp.switches.lab.render import ranges, render
+from dlcp.switches.lab.render import Rendered, ranges, render
 from dlcp.switches.lab.rounding import Ruler
 from dlcp.switches.lab.substitutes import MAKERS, substitute
 from dlcp.switches.lab.systems import load_system, system_names
 from dlcp.switches.render import render as render_aqm
 
+SYSTEMS = {name: load_system(name) for name in system_names()}
 STEP = DropProfile(minimum="100 kB", maximum="200 kB")
 
 
@@ -111,9 +112,6 @@ def test_a_curve_is_never_later_than_intended_nor_early_by_more_than_a_unit_and_
     assert effective.probability == pytest.approx(0.3)
 
 
-SYSTEMS = {name: load_system(name) for name in system_names()}
-
-
 def test_a_probability_never_rounds_to_nothing() -> None:
     faint = DropProfile(minimum="100 kB", maximum="200 kB", probability=0.001)
     found = render(intent(queues={3: QueueIntent(profiles=(faint,) * 3)}), device("eos"))
@@ -143,6 +141,70 @@ def test_xoff_by_alpha_is_where_a_queue_alone_stops() -> None:
     assert found.effective.pfc is not None
     xoff_bytes = found.effective.pfc.xoff_bytes
     assert xoff_bytes == pytest.approx((16_000_000 - xoff_bytes) / 32, abs=1)
+
+
+# Any intent.
+
+SIZES = st.integers(0, 2_500_000)
+
+
+@st.composite
+def profiles(draw: st.DrawFn) -> DropProfile | None:
+    if draw(st.booleans()):
+        return None
+    minimum, maximum = sorted((draw(SIZES), draw(SIZES)))
+    share = draw(st.floats(0, 1))
+    return DropProfile(minimum_bytes=minimum, maximum_bytes=maximum, probability=share, mark=draw(st.booleans()))
+
+
+@st.composite
+def intents(draw: st.DrawFn) -> QosIntent:
+    weighted = draw(st.integers(0, 8))
+    queues = {}
+    for number in set(draw(st.lists(st.integers(0, 7), max_size=4))) | set(range(weighted)):
+        queues[number] = {
+            "reserved_bytes": draw(st.sampled_from([0, 0, 1, 50_000])),
+            "limit_bytes": draw(st.sampled_from([None, None, 0, 300_001])),
+            "profiles": draw(
+                st.sampled_from([(None,) * 3, (draw(profiles()),) * 3, tuple(draw(profiles()) for _ in "012")])
+            ),
+            "averaging": draw(st.sampled_from([0, 0, 7])),
+            "alpha": draw(st.sampled_from([1.0, 1.0, 0.01, 5.0, 128.0])),
+            "weight": draw(st.integers(1, 64)) if number < weighted else None,
+        }
+    xon, xoff = sorted((draw(SIZES), draw(SIZES)))
+    pfc = {
+        "queues": draw(st.lists(st.integers(0, 7), min_size=1, max_size=2, unique=True)), "xoff": xoff, "xon": xon,
+        "headroom": draw(st.sampled_from([None, 0, 64_000])), "watchdog": draw(st.sampled_from([None, 0.2])),
+    }  # fmt: skip
+    return QosIntent.model_validate({
+        "name": "any", "port_buffer": draw(st.integers(100_000, 10_000_000)), "queues": queues,
+        "load_balancing": draw(st.sampled_from(["flow-hash", "per-packet", "round-robin", "flowlet"])),
+        "pfc": draw(st.sampled_from([None, None, pfc])),
+        "dscp": draw(st.dictionaries(st.integers(0, 63), st.builds(Codepoint, queue=st.integers(0, 7)), max_size=2)),
+        "control_plane": draw(st.sampled_from(["queue-7", "accept-starvation"])),
+    })  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(one=intents(), name=st.sampled_from(sorted(system_names())))
+def test_any_intent_is_rendered_or_refused_with_reasons(one: QosIntent, name: str) -> None:
+    """Never anything else; and what is done by leave is told, or it would have been done without."""
+    on = example_device(SYSTEMS[name])
+
+    def outcome(leave: str) -> Rendered | Problem | Problems:
+        try:
+            return render(one.model_copy(update={"on_unsupported": leave}), on, system=SYSTEMS[name])
+        except (Problem, Problems) as error:
+            return error
+
+    strict, degraded = outcome("error"), outcome("degrade")
+    if isinstance(strict, Rendered):
+        assert strict.degradations == ()
+        assert isinstance(degraded, Rendered)
+        assert degraded.configuration == strict.configuration
+    elif isinstance(degraded, Rendered):
+        assert degraded.degradations
 
 
 # Substitutes.

@@ -6,14 +6,17 @@ import difflib
 import re
 import types
 from collections.abc import Iterable
-from typing import Annotated, Any, Union, get_args, get_origin
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from dlcp.errors import Problem
-from dlcp.model.document import Document, Loc
+from dlcp.errors import Problem, Problems
+from dlcp.model.document import Document, Loc, read_document
 from dlcp.model.units import WRITTEN, QuantityError
+
+Model = TypeVar("Model", bound=BaseModel)
 
 
 def validate(document: Document, kind: Any, loc: Loc = ()) -> tuple[Any, list[Problem]]:
@@ -22,6 +25,18 @@ def validate(document: Document, kind: Any, loc: Loc = ()) -> tuple[Any, list[Pr
         return TypeAdapter(kind).validate_python(document.get(loc), context=WRITTEN), []
     except ValidationError as error:
         return None, explain(document, error, kind, loc)
+
+
+def read_as(path: Path, kind: type[Model]) -> Model:
+    """A file as a model. Raises Problems: all that is wrong with it, by file:line:col."""
+    document = read_document(path)
+    if document.data is None:
+        raise Problems(document.problems)
+    found, problems = validate(document, kind)
+    if document.problems or problems:
+        raise Problems([*document.problems, *problems])
+    made: Model = found
+    return made
 
 
 def explain(document: Document, error: ValidationError, kind: Any, base: Loc = ()) -> list[Problem]:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from dlcp.errors import Problem, Problems
-from dlcp.model.base import Frozen
+from dlcp.errors import Problem
 from dlcp.model.device import Device
-from dlcp.model.document import Document, read_document
-from dlcp.model.explain import did_you_mean, validate
+from dlcp.model.explain import did_you_mean, read_as
 from dlcp.model.qos import QosIntent
 from dlcp.paths import INTENTS
 from dlcp.switches.lab.systems import System
@@ -36,26 +33,14 @@ def find_intent(name: str, folder: Path = INTENTS) -> Path:
 
 def load_intent(path: Path) -> QosIntent:
     """An intent file, checked. Raises Problems: all of them, by file:line:col."""
-    intent: QosIntent = _load(path, QosIntent)
-    return intent
+    return read_as(path, QosIntent)
 
 
 def load_device(path: Path) -> Device:
     """A device file, checked. Raises Problems: all of them, by file:line:col."""
-    device: Device = _load(path, Device)
-    return device
+    return read_as(path, Device)
 
 
 def example_device(system: System) -> Device:
     """The device that a system's folder gives as an example."""
     return load_device(system.folder / EXAMPLE_DEVICE)
-
-
-def _load(path: Path, kind: type[Frozen]) -> Any:
-    document: Document = read_document(path)
-    if document.data is None:
-        raise Problems(document.problems)
-    found, problems = validate(document, kind)
-    if document.problems or problems:
-        raise Problems([*document.problems, *problems])
-    return found

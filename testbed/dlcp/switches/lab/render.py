@@ -133,7 +133,7 @@ def _as_built(effective: QosIntent, device: Device) -> tuple[QosIntent, list[Dif
         sizes = show_size(shared), show_size(device.buffer_bytes)
         told.append(Difference("shared buffer", *sizes, "the chip's, not to be set"))
     sizes_bytes = {"port_buffer_bytes": device.port_buffer_bytes, "shared_buffer_bytes": device.buffer_bytes}
-    return QosIntent.model_validate(effective.model_dump() | sizes_bytes), told
+    return effective.model_copy(update=sizes_bytes), told
 
 
 def _notes(settled: Settled, device: Device, system: System) -> list[str]:

@@ -108,10 +108,10 @@ class Ruler:
     # What the chip makes of it.
 
     def effective(self, intent: QosIntent) -> QosIntent:
-        """The intent with every number as the switch takes it."""
-        queues = {number: self._queue(queue).model_dump() for number, queue in intent.queues.items()}
-        changes: dict[str, Any] = {"queues": queues, "pfc": self._pfc(intent.pfc) if intent.pfc else None}
-        return QosIntent.model_validate(intent.model_dump() | changes)
+        """The intent with every number as the switch takes it. Raises Problem where they do not hold together then."""
+        queues = {number: self._queue(queue) for number, queue in intent.queues.items()}
+        pfc = self._pfc(intent.pfc) if intent.pfc else None
+        return intent.model_copy(update={"queues": queues, "pfc": pfc})
 
     def _queue(self, queue: QueueIntent) -> QueueIntent:
         unit, reserved_step_bytes = self._units.thresholds, self._step_bytes(self._units.reserved)
@@ -148,7 +148,10 @@ class Ruler:
         }
         if pfc.headroom_bytes is not None:
             changes["headroom_bytes"] = self._cells_up(self.pfc_up(pfc.headroom_bytes) * step_bytes)
-        return Pfc.model_validate(pfc.model_dump() | changes)
+        if changes["xon_bytes"] > changes["xoff_bytes"]:
+            what = f"the switch takes xoff as {changes['xoff_bytes']} B, which is below xon, {changes['xon_bytes']} B"
+            raise Problem(self._where, what, "a lower xon")
+        return pfc.model_copy(update=changes)
 
     def _percent(self, probability: float) -> float:
         """Never 0 where something was meant to happen."""

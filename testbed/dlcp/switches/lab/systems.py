@@ -6,14 +6,13 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from dlcp.errors import Problem, Problems
+from dlcp.errors import Problem
 from dlcp.model.base import Frozen
-from dlcp.model.document import read_document
-from dlcp.model.explain import did_you_mean, validate
+from dlcp.model.explain import did_you_mean, read_as
 from dlcp.model.units import Fraction
 from dlcp.paths import SWITCH_CONFIGS
 from dlcp.switches.lab.features import FEATURES, Feature
@@ -182,8 +181,7 @@ class System:
     @cached_property
     def counters(self) -> tuple[Counter, ...]:
         """What it counts, and the commands that show it."""
-        counters: Counters = _read(self.folder / "counters.yaml", Counters)
-        return counters.counters
+        return read_as(self.folder / "counters.yaml", Counters).counters
 
 
 def system_names(folder: Path = SWITCH_CONFIGS) -> list[str]:
@@ -197,16 +195,5 @@ def load_system(name: str, folder: Path = SWITCH_CONFIGS) -> System:
     if name not in known:
         raise Problem(f"--os {name}", "no such switch system", did_you_mean(name, known))
     own = folder / name
-    capabilities: Capabilities = _read(own / "capabilities.yaml", Capabilities)
-    conflicts: Conflicts = _read(own / "conflicts.yaml", Conflicts)
-    return System(name, own, capabilities, conflicts.conflicts)
-
-
-def _read(path: Path, kind: type[Frozen]) -> Any:
-    document = read_document(path)
-    if document.data is None:
-        raise Problems(document.problems)
-    found, problems = validate(document, kind)
-    if document.problems or problems:
-        raise Problems([*document.problems, *problems])
-    return found
+    capabilities = read_as(own / "capabilities.yaml", Capabilities)
+    return System(name, own, capabilities, read_as(own / "conflicts.yaml", Conflicts).conflicts)
