@@ -207,43 +207,6 @@ def merged(target: dict[str, object], patch: dict[str, object]) -> dict[str, obj
     return result
 
 
-FIELDS = {
-    "DSCP_TO_TC_MAP": r"\d+", "TC_TO_QUEUE_MAP": r"[0-7]", "TC_TO_PRIORITY_GROUP_MAP": r"[0-7]",
-    "MAP_PFC_PRIORITY_TO_QUEUE": r"[0-7]", "SCHEDULER": "type|weight",
-    "WRED_PROFILE": "ecn|wred_COLOUR_enable|COLOUR_(min_threshold|max_threshold|drop_probability)".replace(
-        "COLOUR", "(green|yellow|red)"
-    ),
-    "BUFFER_PROFILE": "pool|size|xoff|xon|dynamic_th|static_th", "BUFFER_QUEUE": "profile", "BUFFER_PG": "profile",
-    "QUEUE": "scheduler|wred_profile", "PFC_WD": "POLL_INTERVAL|action|detection_time|restoration_time",
-    "PORT_QOS_MAP": "dscp_to_tc_map|tc_to_queue_map|tc_to_pg_map|pfc_to_queue_map|pfc_enable|pfcwd_sw_enable",
-    "SWITCH_HASH": "ecmp_hash_algorithm",
-}  # fmt: skip
-"""Table of SONiC's CONFIG_DB → its fields, from sonic-buildimage's YANG models."""
-REFERENCES = {
-    "scheduler": "SCHEDULER", "wred_profile": "WRED_PROFILE", "profile": "BUFFER_PROFILE",
-    "dscp_to_tc_map": "DSCP_TO_TC_MAP", "tc_to_queue_map": "TC_TO_QUEUE_MAP",
-    "tc_to_pg_map": "TC_TO_PRIORITY_GROUP_MAP", "pfc_to_queue_map": "MAP_PFC_PRIORITY_TO_QUEUE",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", [*INTENTS, *MORE])
-def test_sonic_rows_have_known_fields_that_refer_to_rows(name: str) -> None:
-    found = best("sonic", load_intent((INTENTS | MORE)[name]))
-    if found is None:
-        return
-    tables = json.loads(found.configuration)
-    for table, rows in tables.items():
-        for fields in rows.values():
-            for field, value in fields.items():
-                assert isinstance(value, str)
-                assert re.fullmatch(FIELDS[table], field), (table, field)
-                assert value in tables.get(REFERENCES.get(field, ""), {value: None}), (table, field, value)
-    for fields in tables.get("WRED_PROFILE", {}).values():
-        for colour in ("green", "yellow", "red"):
-            assert int(fields[f"{colour}_min_threshold"]) <= int(fields[f"{colour}_max_threshold"])
-            assert 1 <= int(fields[f"{colour}_drop_probability"]) <= 100
-
-
 @pytest.mark.parametrize("name", [*INTENTS, *MORE])
 def test_linux_is_told_what_the_emulated_switch_is(name: str) -> None:
     """The same lines for tc and the same values of the program's map: one rule, one place."""

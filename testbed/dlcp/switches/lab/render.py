@@ -21,6 +21,7 @@ from dlcp.model.qos import CODEPOINTS, PRECEDENCES, QUEUES, ROUTING_DSCP, QosInt
 from dlcp.model.units import show_size
 from dlcp.switches.lab.features import Feature, balancing_of, needs
 from dlcp.switches.lab.rounding import Difference, Ruler, differences
+from dlcp.switches.lab.schema import violations
 from dlcp.switches.lab.settle import Degradation, Settled, check, settle
 from dlcp.switches.lab.systems import Native, System, load_system
 from dlcp.switches.render import effective as aqm_words
@@ -210,9 +211,12 @@ def _fill(system: System, name: str, context: dict[str, Any]) -> str:
     if system.capabilities.output == "text":
         return text
     try:
-        return json.dumps(yaml.safe_load(text), indent=2) + "\n"
+        made = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise Problem(str(system.folder / name), f"makes no YAML: {error}", _DEFECT) from error
+    if system.schema is not None and (wrong := violations(system.schema, made)):
+        raise Problem(str(system.folder / name), f"makes what is not of the schema: {'; '.join(wrong)}", _DEFECT)
+    return json.dumps(made, indent=2) + "\n"
 
 
 def ranges(numbers: list[int], dash: str = "-", comma: str = ",") -> str:

@@ -14,8 +14,12 @@ from typing import Any
 from dlcp.errors import Problem
 from dlcp.model.device import Device
 from dlcp.model.qos import PRECEDENCES, DropProfile, Pfc, QosIntent, QueueIntent
+from dlcp.model.units import show_duration
 from dlcp.switches.lab.settle import Settled
 from dlcp.switches.lab.systems import System, Unit, Units
+
+_SAME_S = 1e-9
+"""Times that differ by less are the same."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,17 @@ class Ruler:
             raise Problem(self._where, f"alpha {alpha:g}: the system {told}", "another alpha")
         return round(math.log2(alpha))
 
+    def watchdog_s(self, time_s: float) -> float:
+        """The watchdog's time in whole steps. Raises Problem where the system takes none so short or so long."""
+        limits = self._units.watchdog
+        if limits is None:
+            return time_s
+        if not limits.least_s <= time_s <= limits.most_s:
+            told = f"{show_duration(limits.least_s)} to {show_duration(limits.most_s)}"
+            what = f"a PFC watchdog of {show_duration(time_s)}: the system takes {told}"
+            raise Problem(self._where, what, "another time")
+        return round(time_s / limits.step_s) * limits.step_s
+
     def xoff_power(self, xoff_bytes: int) -> int:
         """The alpha, as power of 2, at which one queue alone on the switch stops nearest to xoff: alone it fills
         alpha / (1 + alpha) of the buffer."""
@@ -151,6 +166,8 @@ class Ruler:
         if changes["xon_bytes"] > changes["xoff_bytes"]:
             what = f"the switch takes xoff as {changes['xoff_bytes']} B, which is below xon, {changes['xon_bytes']} B"
             raise Problem(self._where, what, "a lower xon")
+        if pfc.watchdog_s is not None and self._units.watchdog is not None:
+            changes["watchdog_s"] = self.watchdog_s(pfc.watchdog_s)
         return pfc.model_copy(update=changes)
 
     def _percent(self, probability: float) -> float:
@@ -198,6 +215,7 @@ def differences(settled: Settled, effective: QosIntent, device: Device, system: 
     ]
     if intended.pfc and effective.pfc:
         told += _of_pfc(settled, intended.pfc, effective.pfc, units, cell)
+        told += _of_watchdog(settled, intended.pfc, effective.pfc, units)
     return (*told, *_of_weights(intended, device, system))
 
 
@@ -232,6 +250,14 @@ def _of_pfc(settled: Settled, before: Pfc, after: Pfc, units: Units, cell: str) 
         yield from _size("pfc: xon", before.xon_bytes, after.xon_bytes, why)
     if "pfc-headroom" not in settled.left:
         yield from _size("pfc: headroom", before.headroom_bytes, after.headroom_bytes, why)
+
+
+def _of_watchdog(settled: Settled, before: Pfc, after: Pfc, units: Units) -> Iterator[Difference]:
+    old, new = before.watchdog_s, after.watchdog_s
+    if old is None or new is None or "pfc-watchdog-time" in settled.left or abs(old - new) < _SAME_S:
+        return
+    step = units.watchdog.step_s if units.watchdog else 0.0
+    yield Difference("pfc: watchdog", show_duration(old), show_duration(new), f"in steps of {show_duration(step)}")
 
 
 def _of_weights(intent: QosIntent, device: Device, system: System) -> Iterator[Difference]:

@@ -13,9 +13,10 @@ from pydantic import Field, field_validator, model_validator
 from dlcp.errors import Problem
 from dlcp.model.base import Frozen
 from dlcp.model.explain import did_you_mean, read_as
-from dlcp.model.units import Fraction
+from dlcp.model.units import Duration, Fraction
 from dlcp.paths import SWITCH_CONFIGS
 from dlcp.switches.lab.features import FEATURES, Feature
+from dlcp.switches.lab.schema import Schema
 
 Substitute = Literal[
     "fold-precedences",
@@ -64,12 +65,20 @@ class Unit(Frozen):
     doubt: str = ""
 
 
+class Watchdog(Frozen):
+    """Times that a PFC watchdog takes."""
+
+    least_s: Duration = Field(alias="least")
+    most_s: Duration = Field(alias="most")
+    step_s: Duration = Field(alias="step", gt=0)
+
+
 class Units(Frozen):
     """How a system writes sizes and shares.
 
     probability_step: 0 = exactly. alphas: the least and the largest that it takes, in powers of 2; None = none, or in
-    steps of alpha_step.
-    xoff_by_alpha: PFC starts at a dynamic threshold. weight_in_percent: weights are shares of 100.
+    steps of alpha_step. watchdog: of PFC; None where its time cannot be set. xoff_by_alpha: PFC starts at a dynamic
+    threshold. weight_in_percent: weights are shares of 100.
     """
 
     thresholds: Unit
@@ -79,6 +88,7 @@ class Units(Frozen):
     alphas: tuple[float, float] | None = None
     alpha_step: float = Field(default=0, ge=0)
     xoff_by_alpha: bool = False
+    watchdog: Watchdog | None = None
     weight_in_percent: bool = False
 
 
@@ -182,6 +192,12 @@ class System:
     def counters(self) -> tuple[Counter, ...]:
         """What it counts, and the commands that show it."""
         return read_as(self.folder / "counters.yaml", Counters).counters
+
+    @cached_property
+    def schema(self) -> Schema | None:
+        """What its tables may hold; None where it is given text, or nothing is said of them."""
+        file = self.folder / "schema.yaml"
+        return read_as(file, Schema) if file.is_file() else None
 
 
 def system_names(folder: Path = SWITCH_CONFIGS) -> list[str]:
