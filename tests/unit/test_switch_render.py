@@ -65,14 +65,12 @@ def best(system: str, intent: QosIntent) -> Rendered | None:
 
 def in_full(rendered: Rendered) -> str:
     """All of an outcome, to be read."""
-    facts = {
-        "degradations": [vars(one) for one in rendered.degradations],
-        "differences": [f"{d.what}: {d.intended} is {d.effective} ({d.why})" for d in rendered.differences],
-        "notes": list(rendered.notes),
-        "effective": effective_words(rendered),
-    }
-    told = yaml.safe_dump(facts, sort_keys=False, default_flow_style=None, width=120, allow_unicode=True)
-    return f"{told}--- configuration\n{rendered.configuration}--- rollback\n{rendered.rollback}"
+    told = [f"degraded: {d.feature}: {d.where}: {d.instead}: {d.why} [{d.source}]" for d in rendered.degradations]
+    told += [f"difference: {d.what}: {d.intended} is {d.effective} ({d.why})" for d in rendered.differences]
+    told += [f"note: {note}" for note in rendered.notes]
+    effective = yaml.safe_dump(effective_words(rendered), sort_keys=False, default_flow_style=None, width=200)
+    facts = "\n".join([*told, "--- effective", effective])
+    return f"{facts}--- configuration\n{rendered.configuration}--- rollback\n{rendered.rollback}"
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
