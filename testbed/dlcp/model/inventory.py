@@ -69,7 +69,7 @@ class SwitchWords(Frozen):
 
 
 class HostWords(Frozen):
-    """What an inventory says of a host. dlcp_address: of dlcp_interface, on the fabric. dlcp_python: one that has dlcp."""
+    """What an inventory says of a host. dlcp_address: of dlcp_interface, on the fabric. dlcp_python: has dlcp."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 

@@ -15,7 +15,15 @@ from dlcp.model.device import Device
 from dlcp.model.document import Document, Loc, read_document
 from dlcp.model.explain import did_you_mean, explain
 from dlcp.model.inventory import (
-    HOSTS, SWITCHES, HostWords, Lab, LabHost, LabSwitch, LabWords, Login, SwitchWords,
+    HOSTS,
+    SWITCHES,
+    HostWords,
+    Lab,
+    LabHost,
+    LabSwitch,
+    LabWords,
+    Login,
+    SwitchWords,
 )  # fmt: skip
 from dlcp.model.load import load_topology
 from dlcp.model.notes import Notes
