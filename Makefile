@@ -1,4 +1,5 @@
-# Two commands serve a fresh machine: `make emulate` and `make test`. Each installs what it needs (apt and pip).
+# Three commands serve a fresh machine: `make emulate`, `make lab-demo` and `make test`. Each installs what it needs (apt
+# and pip).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV := .venv
@@ -10,19 +11,22 @@ SMALL := tests/unit/ tests/wire/
 ALONE := $(wildcard tests/emulate/test_theory_*.py) tests/emulate/test_queues.py tests/emulate/test_mishaps.py
 FABRICS := $(filter-out $(SMALL),$(wildcard tests/[a-z]*/))
 
-.PHONY: help setup setup-dev emulate test verify lint fuzz golden notebooks clean
+.PHONY: help setup setup-dev emulate lab-demo test verify lint fuzz golden notebooks clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-setup:  ## install what an emulation needs: apt packages where root, then a .venv (again = no-op)
-	@bash testbed/setup.sh emulate
+setup:  ## install what an emulation and a lab need: apt packages where root, then a .venv (again = no-op)
+	@bash testbed/setup.sh use
 
 setup-dev:
 	@bash testbed/setup.sh test
 
 emulate: setup  ## train over TCP and over DLCP on an emulated fabric, and show the difference
 	@$(BIN)/dlcp run quickstart
+
+lab-demo: setup  ## a lab of namespaces behind real SSH: deploy, verify with packets, run an experiment, put everything back
+	@$(BIN)/dlcp lab demo
 
 test: setup-dev  ## every test; those that need root or a kernel feature say so when they are skipped
 	@status=0; \
@@ -34,11 +38,12 @@ test: setup-dev  ## every test; those that need root or a kernel feature say so 
 verify: setup-dev  ## the long proofs: the emulated switch against queueing theory, 50 kills, repeated runs (10 minutes, root)
 	@$(BIN)/pytest -q -m long $(FABRICS)
 
-lint: setup-dev  ## ruff, mypy --strict, yamllint
+lint: setup-dev  ## ruff, mypy --strict, yamllint, ansible-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/yamllint -s .
+	@if [ -d playbooks ]; then PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint; fi
 
 fuzz: setup-dev  ## look for datagrams and schedules that break the C core (FUZZ_SECONDS=120 a target); keeps what it learns
 	$(BIN)/python tests/fuzz/run.py --seconds $(or $(FUZZ_SECONDS),120)

@@ -22,3 +22,10 @@ def install_command(extra: str) -> str:
 def sudo_command() -> str:
     """How sudo finds this `dlcp`: its own path leaves virtual environments out."""
     return f"sudo {Path(sys.executable).with_name('dlcp')}"
+
+
+def sshd() -> Path | None:
+    """The SSH server's program: the machine's, or the one that `make setup` puts into the virtual environment (as
+    files only: there may be no user `sshd` and no /run/sshd then). None: there is none."""
+    places = (Path("/usr/sbin/sshd"), Path("/usr/bin/sshd"), Path(sys.prefix) / "bin" / "sshd")
+    return next((place for place in places if place.is_file()), None)

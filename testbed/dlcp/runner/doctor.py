@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlcp.model.units import show_size
-from dlcp.paths import REPOSITORY, install_command
+from dlcp.paths import REPOSITORY, install_command, sshd
 from dlcp.runner import calibration
 from dlcp.substrates.probe import Check, probe, probe_delays
 
@@ -46,6 +46,8 @@ def examine(results: Path) -> list[Group]:
         Group("link delays", (probe_delays(),), needed=False),
         native_core(),
         training_jobs(),
+        lab(),
+        lab_demo(),
         Group("reports", reports),
         Group("calibration", (_calibration(),), needed=False),
         Group("notebooks", notebooks, needed=False),
@@ -65,6 +67,20 @@ def native_core() -> Group:
 def training_jobs() -> Group:
     """What real training jobs need beside the network."""
     return Group("training jobs", (_module("torch", "train"), _data()))
+
+
+def lab() -> Group:
+    """What it takes to reach a lab's switches and hosts: `dlcp switch`, and runs `--on lab`."""
+    modules = tuple(_module(name, "lab") for name in ("ansible", "ansible_runner", "fabric", "jsonpatch"))
+    return Group("lab", (*modules, _ssh()), needed=False)
+
+
+def lab_demo() -> Group:
+    """What a lab of namespaces on this machine needs beside an emulation: `make lab-demo`, `dlcp lab`."""
+    found = sshd()
+    remedy = _unless(found is not None, f"make -C {REPOSITORY} setup")
+    server = Check("sshd", found is not None, str(found or "none here"), remedy)
+    return Group("lab of namespaces", (server,), needed=False)
 
 
 def gaps(groups: list[Group]) -> list[Check]:
@@ -124,6 +140,12 @@ def _module(name: str, extra: str) -> Check:
     if importlib.util.find_spec(name) is None:
         return Check(name, False, "not in this Python", install_command(extra))
     return Check(name, True, "installed")
+
+
+def _ssh() -> Check:
+    found = shutil.which("ssh")
+    return Check("ssh", found is not None, found or "not on the PATH", _unless(
+        found is not None, "apt-get install --no-install-recommends openssh-client"))  # fmt: skip
 
 
 def _data() -> Check:
