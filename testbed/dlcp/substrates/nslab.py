@@ -23,6 +23,7 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
+from dlcp import paths
 from dlcp.errors import MachineCannot, Problem, Problems
 from dlcp.model.inventory import SSH_PORT
 from dlcp.model.load import load_topology
@@ -238,10 +239,10 @@ def _answers(address: str) -> bool:
 
 
 def _sshd() -> Path:
-    found = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
+    found = paths.sshd()
     if found is None:
-        raise MachineCannot("namespace lab", "there is no sshd on this machine", "apt-get install openssh-server")
-    return Path(found)
+        raise MachineCannot("namespace lab", "there is no sshd on this machine", "run: make setup")
+    return found
 
 
 def _run(command: list[str]) -> None:
