@@ -1,5 +1,5 @@
-"""Where the parts of a checkout are: experiments, topologies, intents, workloads, switch systems; and the commands
-that mend an installation."""
+"""Where the parts of a checkout are: experiments, topologies, intents, workloads, switch systems, playbooks; and the
+commands that mend an installation."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ TOPOLOGIES = REPOSITORY / "testbed" / "topologies"
 INTENTS = REPOSITORY / "testbed" / "intents"
 SWITCH_CONFIGS = REPOSITORY / "switch_configs"
 WORKLOADS = REPOSITORY / "workloads"
+PLAYBOOKS = REPOSITORY / "playbooks"
 
 
 def install_command(extra: str) -> str:

@@ -49,7 +49,11 @@ class Login(Frozen):
 
 
 class SwitchWords(Frozen):
-    """What an inventory says of a switch. Sizes as in Device. ports: port → the node at its other end."""
+    """What an inventory says of a switch. Sizes as in Device. ports: port → the node at its other end.
+
+    dlcp_python, dlcp_state: of a system that runs dlcp itself (linux): a Python that has it, and the folder that it keeps
+    its state in (None = the usual one). A word that begins with dlcp_<system>_ is for that system's role alone.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
@@ -66,10 +70,11 @@ class SwitchWords(Frozen):
     dlcp_queue: Size = Field(gt=0)
     dlcp_cell: int = Field(default=1, ge=1)
     dlcp_python: str = "/opt/dlcp/bin/python"
+    dlcp_state: str | None = None
 
 
 class HostWords(Frozen):
-    """What an inventory says of a host. dlcp_address: of dlcp_interface, on the fabric. dlcp_python: has dlcp."""
+    """What an inventory says of a host. dlcp_address: of dlcp_interface, on the fabric. dlcp_python: has dlcp. dlcp_state: as of a switch."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
@@ -80,16 +85,21 @@ class HostWords(Frozen):
     dlcp_interface: str
     dlcp_address: Address
     dlcp_python: str = "/opt/dlcp/bin/python"
+    dlcp_state: str | None = None
 
 
 @dataclass(frozen=True)
 class LabSwitch:
-    """A switch. wiring: port → the node at its other end. python: of a system that runs dlcp itself (linux)."""
+    """A switch. wiring: port → the node at its other end. python: of a system that runs dlcp itself (linux).
+
+    where: the file:line:col of its entry in the inventory.
+    """
 
     device: Device
     login: Login
     wiring: dict[str, str]
     python: str
+    where: str = ""
 
     def port_to(self, node: str) -> str:
         """The port that leads to a neighbour; KeyError when there is none."""

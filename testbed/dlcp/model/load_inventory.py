@@ -29,6 +29,7 @@ from dlcp.model.load import load_topology
 from dlcp.model.notes import Notes
 from dlcp.model.topology import Graph, Topology, TopologyKind
 from dlcp.model.units import WRITTEN
+from dlcp.paths import SWITCH_CONFIGS
 
 OURS = "dlcp_"
 """What our words begin with: another word that begins so is a mistake."""
@@ -94,7 +95,7 @@ class _Reader:
         own = self._vars(loc)
         lab_words = set(LabWords.model_fields) if kind is not LabWords else set()
         for word in own:
-            if isinstance(word, str) and word.startswith(OURS) and word not in kind.model_fields:
+            if isinstance(word, str) and word.startswith(OURS) and word not in kind.model_fields and not _of_role(word):
                 elsewhere = {*LabWords.model_fields, *SwitchWords.model_fields, *HostWords.model_fields}
                 if word not in elsewhere or word in lab_words:
                     known = [name for name in kind.model_fields if name.startswith(OURS)]
@@ -156,10 +157,21 @@ class _Reader:
             if group == HOSTS and on_fabric[one.dlcp_address] > 1:
                 self.notes.wrong((*loc, "dlcp_address"), f"another host has {one.dlcp_address} too")
 
+    def _system_known(self, name: str, system: str) -> bool:
+        known = _systems()
+        if system not in known:
+            own: Loc = ("all", "children", SWITCHES, "hosts", name, "dlcp_system")
+            shared: Loc = ("all", "children", SWITCHES, "vars", "dlcp_system")
+            loc = own if own in self.document.values or shared not in self.document.values else shared
+            self.notes.wrong(loc, f"no such switch system: {system!r}", did_you_mean(system, known))
+        return system in known
+
     def _switches(self, said: dict[str, Any], graph: Graph, words: LabWords) -> dict[str, LabSwitch]:
         found = {}
         for name, one in said.items():
-            if one is None or name not in graph.switches or not self._wired(name, one, graph):
+            if one is None or name not in graph.switches:
+                continue
+            if not all((self._system_known(name, one.dlcp_system), self._wired(name, one, graph))):
                 continue
             rates = {port: graph.link_rate_bps(name, other) for port, other in one.dlcp_ports.items()}
             loc: Loc = ("all", "children", SWITCHES, "hosts", name)
@@ -177,7 +189,8 @@ class _Reader:
                     for one_error in error.errors()
                 ]
                 continue
-            found[name] = LabSwitch(device, self._login(one, words), dict(one.dlcp_ports), one.dlcp_python)
+            where = self.document.where(loc, key=True)
+            found[name] = LabSwitch(device, self._login(one, words), dict(one.dlcp_ports), one.dlcp_python, where)
         return found
 
     def _wired(self, name: str, one: SwitchWords, graph: Graph) -> bool:
@@ -204,3 +217,13 @@ class _Reader:
             key=self.folder / Path(said.ansible_ssh_private_key_file).expanduser(),
             known_hosts=self.folder / Path(words.dlcp_known_hosts).expanduser(),
         )  # fmt: skip
+
+
+def _systems() -> list[str]:
+    """A system is a folder of switch_configs."""
+    return sorted(file.parent.name for file in SWITCH_CONFIGS.glob("*/capabilities.yaml"))
+
+
+def _of_role(word: str) -> bool:
+    """Whether a word is for one system's role alone."""
+    return any(word.startswith(f"{OURS}{system}_") for system in _systems())

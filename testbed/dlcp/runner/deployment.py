@@ -1,0 +1,86 @@
+"""What is kept of a deployment: deployments/<lab>/<stamp>/, written while it goes on, readable when it went wrong.
+
+plan.json: what was to be done. before.json: the digest that each switch held. found.json: what `verify` read. <switch>/rendered.json,
+diff.txt, backup.*: of each switch. events.jsonl: what Ansible did, one event a line. outcome.json: how it ended; a folder
+without one was cut short.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from dlcp.model.inventory import Lab
+from dlcp.model.qos import QosIntent
+from dlcp.switches.lab.render import Rendered
+
+FOLDER = "deployments"
+"""Beside the inventory, unless a person says otherwise: whoever deploys by the same inventory sees the same."""
+LOCK = "lock"
+"""In the lab's folder: see substrates.fabric_lock."""
+PLAN, BEFORE, FOUND, EVENTS, OUTCOME = "plan.json", "before.json", "found.json", "events.jsonl", "outcome.json"
+
+
+def lab_folder(lab: Lab) -> Path:
+    """Where a lab's deployments are kept."""
+    return lab.path.resolve().parent / FOLDER / lab.name
+
+
+def lock_path(lab: Lab) -> Path:
+    """The lock of a lab's fabric."""
+    return lab_folder(lab) / LOCK
+
+
+def stamp() -> str:
+    """The name of a deployment, in the order of time, which no other one has: 20260102T030405Z-1a2b."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
+
+
+def write_plan(folder: Path, lab: Lab, intent: QosIntent, rendered: Mapping[str, Rendered]) -> None:
+    """Begin a folder: the plan, and for each switch a folder with what it is to be told."""
+    for name, one in rendered.items():
+        own = folder / name
+        own.mkdir(parents=True, exist_ok=True)
+        write_json(own / "rendered.json", one.data())
+    plan = {
+        "lab": lab.name,
+        "inventory": str(lab.path.resolve()),
+        "intent": intent.model_dump(mode="json"),
+        "switches": {name: _told(one) for name, one in rendered.items()},
+    }
+    write_json(folder / PLAN, plan)
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".tmp")
+    partial.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A record, or None where it was never written."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def last_deployed(lab: Lab) -> Path | None:
+    """The folder of the last deployment that changed the fabric and was confirmed, and has not been rolled back."""
+    for folder in sorted(lab_folder(lab).glob("*Z-*"), reverse=True):
+        status = (read_json(folder / OUTCOME) or {}).get("status")
+        if status == "deployed":
+            return folder
+    return None
+
+
+def _told(rendered: Rendered) -> dict[str, Any]:
+    data = rendered.data()
+    return {key: data[key] for key in ("system", "chip", "digest", "degradations", "differences", "notes")}

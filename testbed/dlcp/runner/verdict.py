@@ -1,0 +1,98 @@
+"""What a phase of a deployment means for the whole fabric: go on, turn back, or say how it ended. Pure.
+
+A switch that was not reached says nothing; whoever is not among the reached has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Reasons = Mapping[str, str]
+"""Switch → why it did not do what it was to do."""
+
+UNREACHED = "could not be reached"
+
+
+@dataclass(frozen=True)
+class Switch:
+    """What is known of a switch after a phase.
+
+    reached: whether it answered in this phase. failures: phase → why. diff: what was to change, "" = nothing.
+    found, wanted: digest and differences as read back, and the digest of what was rendered.
+    """
+
+    name: str
+    reached: bool
+    failures: Mapping[str, str]
+    diff: str = ""
+    found: Mapping[str, Any] | None = None
+    wanted: str = ""
+
+
+def failed(phase: str, switches: Iterable[Switch]) -> dict[str, str]:
+    """Switch → why the phase did not work there."""
+    reasons = {}
+    for switch in switches:
+        if phase in switch.failures:
+            reasons[switch.name] = switch.failures[phase]
+        elif not switch.reached:
+            reasons[switch.name] = UNREACHED
+    return reasons
+
+
+def deviations(switches: Iterable[Switch], *, digests: bool = True) -> dict[str, str]:
+    """Switch → how what was read back differs from what was rendered; without digests, from what it was told last."""
+    reasons = {}
+    for switch in switches:
+        found = switch.found
+        if found is None:
+            reasons[switch.name] = "was not read back"
+        elif digests and found["digest"] != switch.wanted:
+            reasons[switch.name] = f"holds {found['digest'] or 'nothing of ours'}, not {switch.wanted}"
+        elif found["differences"]:
+            reasons[switch.name] = "differs from what it was told: " + "; ".join(map(str, found["differences"]))
+    return reasons
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a deployment that was turned back ended.
+
+    status: restored = every switch is as it was. timers = those in `waiting` could not be told, and turn back by
+    themselves. mixed = those in `stuck` may hold the new configuration for good: a person must act.
+    """
+
+    status: str
+    waiting: tuple[str, ...] = ()
+    stuck: tuple[str, ...] = ()
+
+
+def not_as_before(switches: Iterable[Switch], before: Mapping[str, str]) -> dict[str, str]:
+    """Switch → what it holds after it was restored, where that is not what it held before. before: switch → digest."""
+    reasons = {}
+    for switch in switches:
+        held, was = (switch.found or {}).get("digest"), before.get(switch.name)
+        if held is not None and was is not None and held != was:
+            reasons[switch.name] = f"holds {held or 'nothing of ours'}, not {was or 'nothing of ours'} as before"
+    return reasons
+
+
+def turned_back(left: Reasons, switches: Iterable[Switch], *, confirming: bool) -> Ending:
+    """How the fabric stands after a restore.
+
+    left: why some are not restored. confirming: whether any was told to confirm, so that its timer may be off. One that
+    was reached and is not as it was has no timer to wait for either.
+    """
+    if not left:
+        return Ending("restored")
+    reached = {switch.name for switch in switches if switch.reached}
+    stuck = tuple(name for name in left if confirming or name in reached)
+    waiting = tuple(name for name in left if name not in stuck)
+    return Ending("mixed" if stuck else "timers", waiting=waiting, stuck=stuck)
+
+
+def listing(reasons: Reasons) -> str:
+    """A line a switch."""
+    return "\n".join(f"  {name}: {why}" for name, why in reasons.items())
