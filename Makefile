@@ -43,7 +43,7 @@ lint: setup-dev  ## ruff, mypy --strict, yamllint, ansible-lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/yamllint -s .
-	@if [ -d playbooks ]; then PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint; fi
+	@PATH="$(CURDIR)/$(BIN):$$PATH" ANSIBLE_CONFIG=playbooks/ansible.cfg $(BIN)/ansible-lint
 
 fuzz: setup-dev  ## look for datagrams and schedules that break the C core (FUZZ_SECONDS=120 a target); keeps what it learns
 	$(BIN)/python tests/fuzz/run.py --seconds $(or $(FUZZ_SECONDS),120)

@@ -81,7 +81,9 @@ def _same_fabric(lab: Lab, known: dict[str, Any]) -> None:
         what = f"Ansible's group dlcp_switches and the inventory differ in {', '.join(strangers)}"
         raise Problem(str(lab.path), what, "give one inventory file, and no other")
     if left_out := sorted(set(names) - set(known["ansible_play_hosts_all"])):
-        raise Problem("--limit", f"leaves out {', '.join(left_out)}: a fabric is changed whole or not at all", "no --limit")
+        raise Problem(
+            "--limit", f"leaves out {', '.join(left_out)}: a fabric is changed whole or not at all", "no --limit"
+        )
     for name in names:
         login = lab.switches[name].login
         said = known["hostvars"][name]

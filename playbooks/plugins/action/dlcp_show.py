@@ -1,4 +1,4 @@
-"""Show and keep what would change on a switch, `dlcp_diff`. In check mode a switch that would change counts as changed."""
+"""Show and keep what would change on a switch, `dlcp_diff`. In check mode it counts as changed then."""
 
 from __future__ import annotations
 

@@ -51,8 +51,8 @@ class Login(Frozen):
 class SwitchWords(Frozen):
     """What an inventory says of a switch. Sizes as in Device. ports: port → the node at its other end.
 
-    dlcp_python, dlcp_state: of a system that runs dlcp itself (linux): a Python that has it, and the folder that it keeps
-    its state in (None = the usual one). A word that begins with dlcp_<system>_ is for that system's role alone.
+    dlcp_python, dlcp_state: of a system that runs dlcp itself (linux): a Python that has it, and the folder that it
+    keeps its state in (None = the usual one). A word that begins with dlcp_<system>_ is for that system's role alone.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
@@ -74,7 +74,8 @@ class SwitchWords(Frozen):
 
 
 class HostWords(Frozen):
-    """What an inventory says of a host. dlcp_address: of dlcp_interface, on the fabric. dlcp_python: has dlcp. dlcp_state: as of a switch."""
+    """What an inventory says of a host. dlcp_address: of dlcp_interface, on the fabric. dlcp_python, dlcp_state: as of
+    a switch."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 

@@ -1,8 +1,8 @@
 """What is kept of a deployment: deployments/<lab>/<stamp>/, written while it goes on, readable when it went wrong.
 
-plan.json: what was to be done. before.json: the digest that each switch held. found.json: what `verify` read. <switch>/rendered.json,
-diff.txt, backup.*: of each switch. events.jsonl: what Ansible did, one event a line. outcome.json: how it ended; a folder
-without one was cut short.
+plan.json: what was to be done. before.json: the digest that each switch held. found.json: what `verify` read.
+<switch>/rendered.json, diff.txt, backup.*: of each switch. events.jsonl: what Ansible did, one event a line.
+outcome.json: how it ended; a folder without one was cut short.
 """
 
 from __future__ import annotations

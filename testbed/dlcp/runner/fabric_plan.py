@@ -1,4 +1,4 @@
-"""One intent for every switch of a lab, rendered before anything is reached, with all that stands against it at once."""
+"""One intent for every switch of a lab, rendered before anything is reached; all that stands against it at once."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True)
 class Holder:
-    """Who has a fabric. born: clock ticks since boot when the process began, so that its number used again is not it."""
+    """Who has a fabric. born: clock ticks since boot when the process began: its number may be used again."""
 
     pid: int
     born: int
