@@ -22,8 +22,9 @@ import numpy.typing as npt
 import pytest
 from traffic import HEADERS_BYTES, tos, udp
 
+from dlcp.agents.machine import SAMPLE_INTERVAL_S, MachineMonitor
 from dlcp.substrates.fabric import Fabric
-from dlcp.substrates.fidelity import BOUNDS, SAMPLE_INTERVAL_S, MachineMonitor
+from dlcp.substrates.fidelity import BOUNDS
 
 Times = npt.NDArray[np.float64]
 

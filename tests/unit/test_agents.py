@@ -278,7 +278,10 @@ def test_zygote__passes_the_problem_of_loading_on() -> None:
 
 def test_stdin_agent__speaks_json_lines_and_ends_with_its_input() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "dlcp.agents"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "dlcp.agents.stdio"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     output, _ = process.communicate(b'{"id": 1, "command": "status"}\n', timeout=20)
     assert json.loads(output) == {"id": 1, "ok": True, "result": {"iteration": 0, "state": "idle"}}

@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "substrates": {"model", *TRANSPORTS, "schemes", "agents", "verification"},
     "runner": {"model", *TRANSPORTS, "schemes", "agents", "verification", "substrates"},
     "report": {"model"},
-    "bench": {"model", *TRANSPORTS, "frameworks", "substrates"},
+    "bench": {"model", *TRANSPORTS, "agents", "frameworks", "substrates"},
     "screen": {"model", "runner"},
     "progress": {"model", "runner", "substrates"},
     "cli_bench": {"model", "bench", "screen", "progress"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dlcp.substrates.beside import Beside
+from dlcp.agents.beside import Beside
 
 
 class Steps(Beside):

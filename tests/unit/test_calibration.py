@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from dlcp.agents.machine import cores
 from dlcp.errors import MachineCannot
 from dlcp.runner import calibration
 from dlcp.runner.calibration import DEFAULT, Calibration, costs, fingerprint, load, store
 from dlcp.substrates.calibrate import BARE, IDLE, ONE_SWITCH, THREE_SWITCHES, Window, sum_up
-from dlcp.substrates.fidelity import cores
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from dlcp.agents import machine
 from dlcp.agents.clock import Deadlines
-from dlcp.substrates import fidelity
-from dlcp.substrates.fidelity import BOUNDS, MachineMonitor, cores, judge, reasons
+from dlcp.agents.machine import MachineMonitor, cores
+from dlcp.substrates.fidelity import BOUNDS, judge, reasons
 from dlcp.substrates.host_links import HostLinks, vanished_packets
 from dlcp.substrates.watch import Saturation
 
@@ -69,6 +70,7 @@ def test_hogs_on_all_cores_make_a_run_suspect() -> None:
 
 LATE = """
 import sys, time
+from dlcp.agents import machine
 from dlcp.agents.clock import Deadlines
 deadlines, due_s = Deadlines(), time.monotonic()
 print("ready", flush=True)
@@ -96,7 +98,7 @@ def test_a_process_that_is_stopped_for_a_while_wakes_late() -> None:
 def test_softnet_drops_are_the_second_column_of_every_core(tmp_path: Path) -> None:
     file = tmp_path / "softnet_stat"
     file.write_text("0000ffff 00000003 00000000\n00000001 0000000a 00000000\n")
-    assert fidelity._softnet_drops(file) == 13
+    assert machine._softnet_drops(file) == 13
     assert "softnet_dropped = 13 packets" in reasons(judge({"softnet_dropped": 13}))
 
 

@@ -65,7 +65,7 @@ def test_load__a_suspect_run_is_there_but_not_trusted(experiment: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "why"), [
-    (4, "written in format 4; this dlcp reads up to 3"),
+    (5, "written in format 5; this dlcp reads up to 4"),
     (0, "result.json names no format_version"),
     (None, "result.json names no format_version"),
 ])  # fmt: skip

@@ -1,7 +1,8 @@
 """The agent: one process on a host, commanded in JSON lines, one reply a command. It dies when its channel ends.
 
 A command is {"id": n, "command": name, ...}, its reply {"id": n, "ok": true, "result": {...}} or
-{"id": n, "ok": false, "error": text}. Commands run one after the other; `status` is answered at any time.
+{"id": n, "ok": false, "error": text}. Commands run one after the other; `status` and `clock` are answered at any time.
+An empty line is no command, but a sign that the caller lives.
 """
 
 from __future__ import annotations
@@ -9,18 +10,21 @@ from __future__ import annotations
 import json
 import os
 import queue
+import select
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from dlcp.agents import probes, profile, records
 from dlcp.agents.background import HostTraffic
 from dlcp.agents.clock import Deadlines, be_punctual
+from dlcp.agents.introduction import introduction
 from dlcp.agents.jobs import JobSpec, digest
+from dlcp.agents.machine import MachineMonitor
 from dlcp.agents.scripts import JobOptions, load_script
 from dlcp.agents.traffic_plan import TrafficSpec
 from dlcp.errors import Problem
@@ -34,6 +38,7 @@ from dlcp.transport.ring_worker import RingWorker
 PROFILE_MOMENTUM = 0.0
 TRAINING_WARMUP_ITERATIONS = 5
 """Iterations of a real job over which the learning rate rises."""
+READ_BYTES = 65_536
 
 
 class Agent:
@@ -55,6 +60,11 @@ class Agent:
         self._traffic: HostTraffic | None = None
         self._probe_source: probes.Source | None = None
         self._probe_sink: probes.Sink | None = None
+        self._machine: MachineMonitor | None = None
+
+    def hello(self) -> dict[str, Any]:
+        """What this agent is and what it may do: see `introduction`."""
+        return introduction()
 
     def open(
         self,
@@ -185,6 +195,17 @@ class Agent:
         assert self._probe_sink is not None, "open_probes comes before collect_probes"
         return self._probe_sink.collect()
 
+    def watch_machine(self) -> dict[str, Any]:
+        """Sample how busy this machine is, until stop_watching."""
+        self._machine = MachineMonitor().__enter__()
+        return {}
+
+    def stop_watching(self) -> dict[str, Any]:
+        """Samples, as rows of the table `hosts`, since begun_s. Instants are of CLOCK_MONOTONIC."""
+        assert self._machine is not None, "watch_machine comes before stop_watching"
+        self._machine.__exit__()
+        return {"begun_s": self._machine.begun_s, "rows": self._machine.rows}
+
     def close(self) -> dict[str, Any]:
         """Close the transport."""
         if isinstance(self._role, RingWorker):
@@ -224,12 +245,18 @@ def optimizer(spec: JobSpec) -> Sgd:
 _COMMANDS = frozenset(name for name in vars(Agent) if not name.startswith("_") and callable(vars(Agent)[name]))
 
 
-def serve(read_fd: int, write_fd: int) -> None:
-    """Obey the commands that come from read_fd until it ends; then the process exits, whatever it is doing."""
+def serve(
+    read_fd: int, write_fd: int, *, silence_s: float | None = None, on_end: Callable[[], None] = lambda: None
+) -> None:
+    """Obey the commands that come from read_fd until it ends; then the process exits, whatever it is doing.
+
+    silence_s: a caller that says nothing for so long is taken for gone. on_end: what to do before exiting.
+    """
     be_punctual()
     agent = Agent()
     commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     lock = threading.Lock()
+    at_any_time: dict[str, Callable[[], dict[str, Any]]] = {"status": lambda: dict(agent.progress), "clock": _clock}
 
     def reply(message: dict[str, Any]) -> None:
         with lock:
@@ -237,19 +264,33 @@ def serve(read_fd: int, write_fd: int) -> None:
 
     def listen() -> None:
         try:
-            with os.fdopen(read_fd, "rb") as lines:
-                for line in lines:
-                    command = json.loads(line)
-                    if command.get("command") == "status":
-                        reply({"id": command["id"], "ok": True, "result": dict(agent.progress)})
-                    else:
-                        commands.put(command)
+            for line in _lines(read_fd, silence_s):
+                command = json.loads(line)
+                if command.get("command") in at_any_time:
+                    reply({"id": command["id"], "ok": True, "result": at_any_time[command["command"]]()})
+                else:
+                    commands.put(command)
         finally:  # the channel ended, or was reset because its other end died with replies unread
-            os._exit(0)  # whoever commands this agent is gone: nothing it does matters any more
+            try:
+                on_end()
+            finally:
+                os._exit(0)  # whoever commands this agent is gone: nothing it does matters any more
 
     threading.Thread(target=listen, daemon=True, name="agent-commands").start()
     while True:
         reply(_obey(agent, commands.get()))
+
+
+def _lines(read_fd: int, silence_s: float | None) -> Iterator[bytes]:
+    """Whole lines that are not empty, until the channel ends or was silent for too long."""
+    received = b""
+    while select.select([read_fd], [], [], silence_s)[0] and (part := os.read(read_fd, READ_BYTES)):
+        *lines, received = (received + part).split(b"\n")
+        yield from filter(None, lines)
+
+
+def _clock() -> dict[str, Any]:
+    return {"monotonic_s": time.monotonic(), "real_s": time.time()}
 
 
 def _obey(agent: Agent, command: dict[str, Any]) -> dict[str, Any]:

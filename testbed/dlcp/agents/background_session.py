@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dlcp.agents.handles import AgentHandle, request_all
+from dlcp.agents.handles import AgentHandle, read_clocks, request_all
 from dlcp.agents.records import Columns
 from dlcp.agents.traffic_plan import SEGMENT_BYTES, TrafficSpec, plan_traffic
 from dlcp.model.workload import Constant
@@ -67,11 +67,15 @@ class BackgroundSession:
         """Let every host make its part of the plan, and open its sink."""
         commands = {host: {**self._common, "host": host} for host in self._agents}
         request_all(self._agents, commands, PREPARE_TIMEOUT_S)
+        read_clocks(self._agents)
 
     def start(self, at_s: float) -> None:
         """Begin at an instant (CLOCK_MONOTONIC); the plan's times count from it."""
         self._origin_s = at_s
-        self._all({"command": "start_background", "at": at_s})
+        commands = {
+            host: {"command": "start_background", "at": agent.clock.there(at_s)} for host, agent in self._agents.items()
+        }
+        request_all(self._agents, commands, PREPARE_TIMEOUT_S)
 
     def stop(self) -> BackgroundResult:
         """End, first all sources, then the sinks.
@@ -86,9 +90,14 @@ class BackgroundSession:
         sent = self._all({"command": "stop_sending"})
         time.sleep(DRAIN_S)
         paths = {host: self._directory / f"{host}-background.npz" for host in self._agents}
-        commands = {host: {"command": "stop_counting", "path": str(path)} for host, path in paths.items()}
+        commands = {
+            host: {"command": "stop_counting", "path": self._agents[host].place(path)} for host, path in paths.items()
+        }
         counted = request_all(self._agents, commands, PREPARE_TIMEOUT_S)
-        stopped_s = {host: one["stopped_ns"] / 1e9 for host, one in sent.items() if one}
+        read_clocks(self._agents)
+        stopped_s = {host: self._agents[host].clock.here(one["stopped_ns"] / 1e9) for host, one in sent.items() if one}
+        for host, path in paths.items():
+            self._agents[host].fetch(path)
         flows = self._flows(paths, stopped_s)
         for path in paths.values():
             path.unlink()
@@ -103,19 +112,22 @@ class BackgroundSession:
         flows, hosts = plan.flows, np.array(plan.hosts)
         order = np.lexsort((flows["number"], flows["sink"]))
         first = np.searchsorted(flows["sink"][order], np.arange(len(hosts)))
-        started, left, arrived, last = (np.zeros(len(flows), np.int64) for _ in range(4))
+        left, arrived = (np.zeros(len(flows), np.int64) for _ in range(2))
+        start_s, end_s = (np.full(len(flows), np.nan) for _ in range(2))
         for host, path in paths.items():
             me = plan.hosts.index(host)
             with np.load(path) as found:
                 coming = order[first[me] : first[me] + len(found["arrivals"])]
-                arrived[coming], last[coming] = found["arrivals"]["bytes"], found["arrivals"]["last_ns"]
+                arrived[coming] = found["arrivals"]["bytes"]
+                end_s[coming] = self._instants_s(host, found["arrivals"]["last_ns"])
                 rows = order[first[found["sent_sink"]] + found["sent_number"]]
-                started[rows], left[rows] = found["sent"]["started_ns"], found["sent"]["sent_bytes"]
+                start_s[rows] = self._instants_s(host, found["sent"]["started_ns"])
+                left[rows] = found["sent"]["sent_bytes"]
         streams = np.array([isinstance(entry, Constant) for entry in self._spec.entries])[flows["entry"]]
         size = np.where(streams, left, flows["bytes"])
         planned_s = self._origin_s + flows["start_s"]
         ends_s = np.array([stopped_s.get(host, -np.inf) for host in plan.hosts])[flows["source"]]
-        due = ((planned_s <= ends_s) | (started > 0)) & (size > 0)
+        due = ((planned_s <= ends_s) | ~np.isnan(start_s)) & (size > 0)
         kinds = np.array([entry.kind for entry in self._spec.entries])
         whole = due & (arrived >= size)
         columns: dict[str, Array] = {
@@ -125,11 +137,16 @@ class BackgroundSession:
             "dst": hosts[flows["sink"]],
             "bytes": size,
             "planned_s": planned_s,
-            "start_s": np.where(started > 0, started / 1e9, np.nan),
-            "end_s": np.where(whole, last / 1e9, np.nan),
+            "start_s": start_s,
+            "end_s": np.where(whole, end_s, np.nan),
             "delivered_bytes": arrived,
         }
         return {name: column[due].tolist() for name, column in columns.items()}
+
+    def _instants_s(self, host: str, told_ns: Array) -> Array:
+        """What a host's clock showed as the caller's instants; NaN for 0, which is never."""
+        instants: Array = np.where(told_ns > 0, self._agents[host].clock.here(told_ns / 1e9), np.nan)
+        return instants
 
 
 def _totals(sent: list[dict[str, Any]], counted: list[dict[str, Any]]) -> dict[str, float]:

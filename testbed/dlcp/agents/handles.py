@@ -11,10 +11,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from dlcp.agents.far_clock import FarClock
 from dlcp.agents.zygote import MAX_MESSAGE_BYTES
 from dlcp.errors import ExitCode, Problem
 
@@ -31,11 +32,15 @@ class AgentError(RuntimeError):
 
 
 class AgentHandle:
-    """One agent. Replies may come in another order than commands; each is found by its id."""
+    """One agent. Replies may come in another order than commands; each is found by its id.
 
-    def __init__(self, name: str, channel: socket.socket, log: Path | None = None) -> None:
+    far: it is on another machine, with another clock; else it has the caller's clock and files.
+    """
+
+    def __init__(self, name: str, channel: socket.socket, log: Path | None = None, *, far: bool = False) -> None:
         self.name = name
         self.channel = channel
+        self.clock = FarClock(self._ask_clock if far else None)
         self._log = log
         self._next = 0
         self._received = b""
@@ -75,6 +80,13 @@ class AgentHandle:
             raise AgentError(f"{self.name}: {name}: {reply['error']}")
         return dict(reply["result"])
 
+    def place(self, path: Path) -> str:
+        """What the agent is to call a file that its caller wants at `path`."""
+        return str(path)
+
+    def fetch(self, path: Path) -> None:
+        """Bring a file that the agent was asked for by the name of `place`; nothing to do where files are shared."""
+
     def close(self) -> None:
         """Hang up; the agent exits."""
         self.channel.close()
@@ -82,6 +94,9 @@ class AgentHandle:
     def describe(self, number: int) -> str:
         """The command of an id, for an error."""
         return self._commands.get(number, "?")
+
+    def _ask_clock(self) -> dict[str, Any]:
+        return self.request({"command": "clock"}, START_TIMEOUT_S)
 
     def _read(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -145,6 +160,12 @@ def request_all(
 ) -> dict[str, dict[str, Any]]:
     """Send each named agent its command, then wait for all."""
     return gather({name: (agents[name], agents[name].send(command)) for name, command in commands.items()}, timeout_s)
+
+
+def read_clocks(agents: Mapping[str, AgentHandle]) -> None:
+    """Measure every agent's clock once more, one after the other: they would disturb each other."""
+    for agent in agents.values():
+        agent.clock.read()
 
 
 class Zygote:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlcp.agents.far_clock import FarClock
 from dlcp.agents.jobs import JobSpec
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.endpoint import RELIABLE, Bound, Completion, Leg
@@ -34,6 +35,15 @@ class Record:
     rank: int
     iterations: npt.NDArray[np.float64]
     completions: npt.NDArray[np.float64]
+
+    def on(self, clock: FarClock) -> Record:
+        """The same with the instants of a host's clock as its caller's."""
+        iterations, completions = self.iterations.copy(), self.completions.copy()
+        for table, names in ((iterations, _ROW_FIELDS), (completions, _COMPLETION_FIELDS)):
+            for name in ("start_s", "end_s") if len(table) else ():
+                column = table[:, names.index(name)]
+                column[:] = clock.here(column.copy())
+        return Record(self.rank, iterations, completions)
 
 
 def write_record(path: Path, rank: int, rows: list[Iteration], completions: list[Completion]) -> None:

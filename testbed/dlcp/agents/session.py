@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dlcp.agents.handles import AgentError, AgentHandle, gather, request_all
+from dlcp.agents.handles import AgentError, AgentHandle, gather, read_clocks, request_all
 from dlcp.agents.jobs import JobSpec, digest
 from dlcp.agents.records import Columns, iteration_columns, message_columns, read_record
 from dlcp.model.workload import TransportSettings
@@ -19,7 +19,7 @@ PREPARE_TIMEOUT_S = 30.0
 COLLECT_TIMEOUT_S = 30.0
 EVALUATE_TIMEOUT_S = 120.0
 HEAD_START_S = 0.25
-"""From the start command to the common start instant: every agent has read its command by then."""
+"""From the start command to the common start instant: every agent has read its command by then, on one machine."""
 GRACE_S = 5.0
 """What agents get beyond the time limit to say themselves what they wait for."""
 
@@ -38,7 +38,9 @@ class JobSession:
 
     agents: by host, at least one for every host of the job. addresses: host → IPv4 address. cookie: 64 bits that
     only this run knows; flow-hash switches see source ports that follow from it. link_rates_bps: of each host's own
-    link. directory: where agents leave their records. Every method raises AgentError naming the host.
+    link. directory: where agents leave their records, or where these are brought from their hosts. Instants are of the
+    caller's CLOCK_MONOTONIC, whatever clocks the hosts have (AgentHandle.clock). Every method raises AgentError naming
+    the host.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class JobSession:
         link_rates_bps: Mapping[str, float],
         directory: Path,
         time_limit_s: float,
+        head_start_s: float = HEAD_START_S,
     ) -> None:
         self._agents = {host: agents[host] for host in spec.hosts}
         self._spec = spec
@@ -61,6 +64,7 @@ class JobSession:
         self._link_rates_bps = link_rates_bps
         self._directory = directory
         self._time_limit_s = time_limit_s
+        self._head_start_s = head_start_s
         self._started: dict[str, tuple[AgentHandle, int]] = {}
         self._start_s = 0.0
 
@@ -77,12 +81,12 @@ class JobSession:
         for host, found in prepared.items():
             if found["tensors"] != expected or found["parameters_crc32"] != first["parameters_crc32"]:
                 raise AgentError(f"{host}: prepare: it does not agree with the others on tensors or parameters")
+        read_clocks(self._agents)
 
     def start(self, at_s: float | None = None) -> float:
         """Start all ranks at one instant (CLOCK_MONOTONIC; default: shortly), and return it."""
-        self._start_s = time.monotonic() + HEAD_START_S if at_s is None else at_s
-        command = {"command": "start", "at": self._start_s, "give_up_at": self._start_s + self._time_limit_s}
-        self._started = {host: (agent, agent.send(command)) for host, agent in self._agents.items()}
+        self._start_s = time.monotonic() + self._head_start_s if at_s is None else at_s
+        self._started = {host: (agent, agent.send(self._start_command(agent))) for host, agent in self._agents.items()}
         return self._start_s
 
     def wait(self, on_progress: Callable[[int], None] | None = None) -> float:
@@ -95,15 +99,20 @@ class JobSession:
         results = gather(self._started, timeout_s, tick)
         if on_progress is not None:
             on_progress(self._spec.iterations)
-        return max(float(results[host]["end_s"]) for host in self._spec.workers)
+        read_clocks(self._agents)
+        return max(self._agents[host].clock.here(float(results[host]["end_s"])) for host in self._spec.workers)
 
     def collect(self) -> JobResult:
         """What all ranks measured."""
         paths = {host: self._directory / f"{host}.npz" for host in self._spec.hosts}
-        commands = {host: {"command": "collect", "path": str(path)} for host, path in paths.items()}
+        commands = {
+            host: {"command": "collect", "path": self._agents[host].place(path)} for host, path in paths.items()
+        }
         statistics = request_all(self._agents, commands, COLLECT_TIMEOUT_S)
-        found = [read_record(path) for path in paths.values()]
-        for path in paths.values():
+        found = []
+        for host, path in paths.items():
+            self._agents[host].fetch(path)
+            found.append(read_record(path).on(self._agents[host].clock))
             path.unlink()
         tensors = self._spec.tensors(self._settings)
         return JobResult(
@@ -116,7 +125,10 @@ class JobSession:
         """The table `training` of a real job: every snapshot on the whole test set, shared among the workers."""
         commands: dict[str, dict[str, Any]] = {host: {"command": "evaluate"} for host in self._spec.workers}
         found = request_all(self._agents, commands, EVALUATE_TIMEOUT_S)
-        rows = sorted(row for result in found.values() for row in result["rows"])
+        rows = sorted(
+            (row[0], self._agents[host].clock.here(row[1]), *row[2:])
+            for host, result in found.items() for row in result["rows"]
+        )  # fmt: skip
         return {
             "job": [self._spec.name] * len(rows),
             "step": [int(row[0]) for row in rows],
@@ -142,6 +154,11 @@ class JobSession:
 
     def _all(self, command: dict[str, Any], timeout_s: float) -> dict[str, dict[str, Any]]:
         return request_all(self._agents, dict.fromkeys(self._agents, command), timeout_s)
+
+    def _start_command(self, agent: AgentHandle) -> dict[str, Any]:
+        give_up_at_s = self._start_s + self._time_limit_s
+        clock = agent.clock
+        return {"command": "start", "at": clock.there(self._start_s), "give_up_at": clock.there(give_up_at_s)}
 
     def _iteration(self) -> int:
         return int(self._agents[self._spec.hosts[0]].request({"command": "status"}, COLLECT_TIMEOUT_S)["iteration"])

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from dlcp.substrates.fidelity import MachineMonitor, cores
+from dlcp.agents.machine import MachineMonitor, cores
 from dlcp.substrates.probe import machine_facts
 
 BUSY_BEFORE_LIMIT = 0.2

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 Status = Literal["ok", "failed", "unsupported", "suspect"]
 
@@ -93,7 +93,8 @@ class RunResult(BaseModel):
     "faults": what was done to the fabric, when; "pfc": how often ports were paused. ideal: the
     ideal transport's iteration time, job completion time, and the communication and compute that they follow from,
     seconds. jct_s: first iteration's start to last worker's end. intended, effective: what switches and hosts should
-    do and do, in one shape. fidelity: monitor → {value, bound, unit, ok, meaning, source}.
+    do and do, in one shape. degradations: what a switch cannot do of what it should, and does instead, a line each.
+    fidelity: monitor → {value, bound, unit, ok, meaning, source}. unwatched: monitor → why it was not watched there.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -120,6 +121,8 @@ class RunResult(BaseModel):
     topology: dict[str, Any] = Field(default_factory=dict)
     intended: dict[str, Any] = Field(default_factory=dict)
     effective: dict[str, Any] = Field(default_factory=dict)
+    degradations: list[str] = Field(default_factory=list)
+    unwatched: dict[str, str] = Field(default_factory=dict)
     fidelity: dict[str, dict[str, Any]] = Field(default_factory=dict)
     expect: list[dict[str, Any]] = Field(default_factory=list)
     provenance: dict[str, Any] = Field(default_factory=dict)

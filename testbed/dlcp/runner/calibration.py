@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, ValidationError
 
 from dlcp import __version__
+from dlcp.agents.machine import cores
 from dlcp.model.base import Frozen
 from dlcp.paths import sudo_command
 from dlcp.substrates.base import OnProgress
-from dlcp.substrates.fidelity import cores
 from dlcp.switches.bpf import OBJECT
 
 if TYPE_CHECKING:

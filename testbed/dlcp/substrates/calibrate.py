@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlcp.agents.clock import Deadlines, be_punctual
+from dlcp.agents.machine import cores, cpu_busy_s
 from dlcp.errors import MachineCannot, Problem
 from dlcp.model.qos import QosIntent
 from dlcp.model.topology import LeafSpine
 from dlcp.model.workload import HostSettings
 from dlcp.substrates.devices import Devices
 from dlcp.substrates.fabric import Fabric
-from dlcp.substrates.fidelity import cores, cpu_busy_s
 from dlcp.substrates.netns import Namespace
 from dlcp.substrates.private import start_private
 from dlcp.transport.codepoint import tos_of_queue

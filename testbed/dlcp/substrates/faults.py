@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from dlcp.agents.beside import Beside
 from dlcp.agents.clock import go_ahead
 from dlcp.model.faults import FaultKind, GrayFailure, LinkDown, RateDrop
 from dlcp.model.topology import Graph
-from dlcp.substrates.beside import Beside
 from dlcp.substrates.fabric import Fabric
 
 Event = Literal["end", "begin", "reroute"]

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlcp.agents.beside import Beside
 from dlcp.agents.clock import go_ahead
 from dlcp.model.qos import Pfc, QosIntent
 from dlcp.model.topology import Graph
-from dlcp.substrates.beside import Beside
 from dlcp.substrates.fabric import Fabric
 
 PERIOD_S = 0.001

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dlcp.agents.handles import AgentHandle, gather, request_all
+from dlcp.agents.machine import SAMPLE_INTERVAL_S, MachineMonitor
 from dlcp.agents.probes import ARRIVAL
 from dlcp.substrates import fidelity
 from dlcp.verification.prober import Arrivals, Counters, Reading, Send, Shot
@@ -34,7 +35,7 @@ class AgentProber:
         addresses: Mapping[str, str],
         counters: Counters | None,
         no_counters: str = "",
-        watch: Callable[[], fidelity.MachineMonitor] = fidelity.MachineMonitor,
+        watch: Callable[[], MachineMonitor] = MachineMonitor,
     ) -> None:
         self.counters = counters
         self.no_counters = no_counters
@@ -73,7 +74,7 @@ class AgentProber:
         collected = request_all(self._agents, {sink: {"command": "collect_probes"} for sink in sinks}, SPARE_S)
         arrivals = {host: _arrivals(found["arrivals"]) for host, found in collected.items()}
         values = {
-            "cpu_busy": monitor.cpu_busy(start_s, end_s + fidelity.SAMPLE_INTERVAL_S),
+            "cpu_busy": monitor.cpu_busy(start_s, end_s + SAMPLE_INTERVAL_S),
             "softnet_dropped": monitor.softnet_dropped(),
             "rx_overflow": sum(found["rx_overflow"] for found in collected.values()),
             "sched_late_s": max(found["sched_late_s"] for found in sent.values()),

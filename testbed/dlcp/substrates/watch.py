@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlcp.agents.beside import Beside
 from dlcp.agents.clock import Deadlines, go_ahead
 from dlcp.model.topology import Graph
-from dlcp.substrates.beside import Beside
 from dlcp.substrates.fabric import Fabric
 from dlcp.switches.tc import FRAME_BYTES
 

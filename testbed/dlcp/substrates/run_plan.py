@@ -1,0 +1,100 @@
+"""What follows from a run before anything is started: scheme, transport, job, intent; and a result without outcome."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from dlcp.agents.jobs import JobSpec, plan_job
+from dlcp.agents.traffic_plan import TrafficSpec, host_rates_bps
+from dlcp.model.experiment import experiment_intent
+from dlcp.model.qos import QosIntent
+from dlcp.model.regime import regime
+from dlcp.model.result import RunResult
+from dlcp.model.run import Run
+from dlcp.model.topology import Graph
+from dlcp.model.workload import HostSettings, TransportSettings
+from dlcp.schemes import scheme_class
+from dlcp.schemes.base import Scheme
+from dlcp.substrates import provenance
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """A run with all that its scheme makes of it. settings: of the transport; hosts: of every host's network stack."""
+
+    run: Run
+    scheme: Scheme
+    settings: TransportSettings
+    hosts: HostSettings
+    intent: QosIntent
+    spec: JobSpec
+
+    @property
+    def graph(self) -> Graph:
+        """The fabric."""
+        return self.run.experiment.topology.graph
+
+    @property
+    def cookie(self) -> int:
+        """32 bits (wire.h), the same for all schemes of a job and repeat: TCP's source ports follow from it, so that
+        flow-hash switches choose the same paths under each. No secret."""
+        text = f"{self.run.experiment.name}:{self.run.job_name}:{self.run.seed}".encode()
+        return int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "big")
+
+    @property
+    def background_hosts(self) -> tuple[str, ...]:
+        """Sources and sinks of the background, each once."""
+        entries = self.run.experiment.background
+        return tuple(dict.fromkeys(host for entry in entries for host in (*entry.sources, *entry.sinks)))
+
+    @property
+    def traffic(self) -> TrafficSpec:
+        """The background."""
+        experiment = self.run.experiment
+        return TrafficSpec(
+            entries=experiment.background, rates_bps=host_rates_bps(self.graph), seed=self.run.seed,
+            horizon_s=experiment.time_limit_s, byte_scale=experiment.scaling.byte_scale,
+        )  # fmt: skip
+
+    def blank_result(self) -> RunResult:
+        """The result, but for what happens."""
+        run, experiment = self.run, self.run.experiment
+        return RunResult(
+            run_id=run.id, experiment=experiment.name, scheme=run.scheme.scheme, label=run.scheme.label,
+            job=run.job_name, repeat=run.repeat, seed=run.seed, substrate=run.substrate, status="ok",
+            run={"job": run.job.model_dump(mode="json"), "workload": run.workload.name,
+                 "background": [entry.model_dump(mode="json") for entry in experiment.background],
+                 "roles": {"workers": run.job.workers, "servers": run.job.servers}},
+            regime=regime(experiment, run.job, _rto_floors(run)),
+            knobs=self.scheme.model_dump(mode="json"),
+            topology=self.graph.model_dump(mode="json"),
+            expect=[line.model_dump(mode="json") for line in experiment.expect],
+            provenance=provenance.collect(run.seed),
+        )  # fmt: skip
+
+
+def plan_run(run: Run) -> RunPlan:
+    """Build a run's scheme and ask it everything."""
+    experiment = run.experiment
+    scheme = _scheme(run.scheme.scheme, run.scheme.knobs).for_job(run.job, run.workload)
+    return RunPlan(
+        run=run,
+        scheme=scheme,
+        settings=scheme.transport(experiment.scaling),
+        hosts=scheme.hosts(experiment.scaling),
+        intent=experiment_intent(experiment, scheme.intent(experiment.port_buffer_bytes)),
+        spec=plan_job(run.job_name, run.job, run.workload, experiment.scaling, run.seed),
+    )
+
+
+def _scheme(name: str, knobs: dict[str, Any]) -> Scheme:
+    return scheme_class(name).model_validate(knobs)
+
+
+def _rto_floors(run: Run) -> dict[str, HostSettings]:
+    """Host settings of the schemes that use kernel TCP, by label."""
+    scaling = run.experiment.scaling
+    schemes = {choice.label: _scheme(choice.scheme, choice.knobs) for choice in run.experiment.schemes}
+    return {label: scheme.hosts(scaling) for label, scheme in schemes.items() if scheme.kind == "tcp"}
