@@ -1,7 +1,7 @@
 """Check inventory and intent, render for every switch, take the fabric's lock, begin the deployment's folder.
 
 Runs on the controller, once, before anything is reached. Args: intent (name or file; "" = none is rendered), degrade,
-folder ("" = a new one beside the inventory), what (for whoever finds the lock taken); undo (a deployment is to be taken
+folder ("" = a new one beside the inventory; one that has a plan keeps it), what (for whoever finds the lock taken); undo (a deployment is to be taken
 back), of (which; "" = the last), original (everything, instead). Facts, for every switch: dlcp_folder, dlcp_deployment
 (its name, or that of the one to take back), dlcp_restore_to, dlcp_go, dlcp_sound, dlcp_confirming, dlcp_unconfirmed.
 """
@@ -62,7 +62,7 @@ def _begin(args: dict[str, Any], lab: Lab) -> Path:
     name = args.get("intent", "")
     what = args.get("what") or f"deploying {name}"
     folder = Path(args["folder"]) if args.get("folder") else deployment.lab_folder(lab) / deployment.stamp()
-    if name:
+    if name and not (folder / deployment.PLAN).is_file():
         intent = load_intent(find_intent(name))
         if args.get("degrade"):
             intent = intent.model_copy(update={"on_unsupported": "degrade"})

@@ -72,6 +72,11 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return found
 
 
+def diffs(folder: Path) -> dict[str, str]:
+    """Switch → what was to change there, "" = nothing; those that were compared."""
+    return {file.parent.name: file.read_text(encoding="utf-8") for file in sorted(folder.glob("*/diff.txt"))}
+
+
 def last_deployed(lab: Lab) -> Path | None:
     """The folder of the last deployment that changed the fabric and was confirmed, and has not been rolled back."""
     for folder in sorted(lab_folder(lab).glob("*Z-*"), reverse=True):

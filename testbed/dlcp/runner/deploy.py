@@ -1,0 +1,236 @@
+"""A QoS intent onto every switch of a lab, or back: the playbooks, run and heard, as one call with one outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from dlcp.errors import ExitCode, Problem
+from dlcp.model.inventory import Lab
+from dlcp.model.qos import QosIntent
+from dlcp.runner import deployment
+from dlcp.runner.fabric_plan import plan_fabric
+from dlcp.runner.playbooks import Event, Ran, run_playbook
+from dlcp.substrates.fabric_lock import held
+from dlcp.switches.lab.render import Rendered
+
+FINE = ("looked", "unchanged", "deployed", "rolled back")
+"""Outcomes that are what was asked for."""
+ENDED = (*FINE, "refused", "restored", "timers", "mixed")
+"""Outcomes that a playbook leaves when it came to its end."""
+
+
+class Listener(Protocol):
+    """Is told how a deployment goes on."""
+
+    def planned(self, rendered: Mapping[str, Rendered]) -> None:
+        """What each switch is to be told; nothing has been reached yet."""
+
+    def begins(self, phase: str, switches: int) -> None:
+        """A phase begins on so many switches."""
+
+    def advances(self, phase: str, done: int) -> None:
+        """So many switches are through."""
+
+    def fails(self, phase: str, switch: str, why: str) -> None:
+        """On one switch it did not work."""
+
+    def differs(self, diffs: Mapping[str, str]) -> None:
+        """Switch → what would change there, "" = nothing."""
+
+
+class Silent:
+    """A listener for whom the outcome is enough."""
+
+    def planned(self, rendered: Mapping[str, Rendered]) -> None:
+        """See Listener."""
+
+    def begins(self, phase: str, switches: int) -> None:
+        """See Listener."""
+
+    def advances(self, phase: str, done: int) -> None:
+        """See Listener."""
+
+    def fails(self, phase: str, switch: str, why: str) -> None:
+        """See Listener."""
+
+    def differs(self, diffs: Mapping[str, str]) -> None:
+        """See Listener."""
+
+
+class Steps(Silent):
+    """A listener that only tells which phase has begun, as OnProgress does: share and text."""
+
+    def __init__(self, on_step: Callable[[float, str], None]) -> None:
+        self._on_step = on_step
+
+    def begins(self, phase: str, switches: int) -> None:
+        """The share is that of the phases, not of time."""
+        share = _PHASES.index(phase) / len(_PHASES) if phase in _PHASES else 0.9
+        self._on_step(share, f"deploying: {phase.lower()}")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How it ended.
+
+    status: looked (differences were shown), unchanged (there are none), deployed, rolled back; refused (nothing was
+    changed), restored (it failed; every switch is as before), timers (those not reached restore themselves), mixed (a
+    person must act). diffs: switch → what changes there. failed: phase → switch → why. folder: what is kept of it.
+    interrupted: a person ended it.
+    """
+
+    status: str
+    folder: Path
+    diffs: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, dict[str, str]] = field(default_factory=dict)
+    interrupted: bool = False
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Of the command."""
+        if self.interrupted:
+            return ExitCode.INTERRUPTED
+        return ExitCode.FINE if self.status in FINE else ExitCode.RUN_FAILED
+
+    def data(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "status": self.status, "deployment": self.folder.name, "folder": str(self.folder), "diffs": self.diffs,
+            "failed": self.failed, "interrupted": self.interrupted,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a switch holds. digest: "" = nothing of ours. differences: between that and what it was told; drift."""
+
+    digest: str
+    differences: tuple[str, ...]
+
+
+_PHASES = ("Preflight", "Back up", "Compare", "Apply", "Read back", "Confirm", "Confirm again", "Restore")
+"""Tasks of the playbooks that hold a phase, in their order."""
+
+
+def deploy(
+    lab: Lab,
+    intent: QosIntent,
+    *,
+    yes: bool,
+    check: bool = False,
+    confirm_within_s: float | None = None,
+    listener: Listener | None = None,
+) -> Outcome:
+    """The intent onto the whole fabric, or nothing: see playbooks/README.md.
+
+    yes: without it, differences are found and nothing is changed. check: Ansible's own dry run, the same.
+    confirm_within_s: how long the switches wait for the end before they turn back by themselves. Raises Problems when
+    intent or inventory cannot be, MachineCannot when the fabric is taken; then nothing was reached. What fails later is
+    in the outcome. Interrupted, it turns back what it has changed.
+    """
+    heard = listener or Silent()
+    rendered = plan_fabric(lab, intent)
+    heard.planned(rendered)
+    folder = deployment.lab_folder(lab) / deployment.stamp()
+    with held(deployment.lock_path(lab), f"deploying {intent.name}"):
+        deployment.write_plan(folder, lab, intent, rendered)
+        variables: dict[str, Any] = {"dlcp_folder": str(folder), "intent": intent.name, "yes": yes}
+        if confirm_within_s is not None:
+            variables["dlcp_confirm_within_s"] = confirm_within_s
+        phases = _Phases(heard, len(lab.switches), folder)
+        ran = run_playbook(
+            "deploy", lab, variables, events=folder / deployment.EVENTS, on_event=phases.hear, check=check
+        )
+        return _outcome(lab, folder, ran, phases)
+
+
+def rollback(lab: Lab, *, yes: bool, of: str = "", original: bool = False, listener: Listener | None = None) -> Outcome:
+    """Every switch back to what it was before a deployment (the last, unless `of` names one), or before anything of
+    ours (original). Raises Problem when there is none, MachineCannot when the fabric is taken."""
+    if not original and not of:
+        last = deployment.last_deployed(lab)
+        if last is None:
+            hint = "--deployment names one, --original takes all of ours off"
+            raise Problem(str(deployment.lab_folder(lab)), "no deployment to roll back", hint)
+        of = last.name
+    folder = deployment.lab_folder(lab) / deployment.stamp()
+    with held(deployment.lock_path(lab), "rolling back"):
+        phases = _Phases(listener or Silent(), len(lab.switches), folder)
+        variables = {"dlcp_folder": str(folder), "yes": yes, "of": of, "original": original}
+        ran = run_playbook("rollback", lab, variables, events=folder / deployment.EVENTS, on_event=phases.hear)
+        record = deployment.read_json(folder / deployment.OUTCOME)
+        status = "looked" if record is None and ran.status == "successful" else (record or {}).get("status", "refused")
+        return Outcome(status, folder, failed=phases.failed, interrupted=ran.status == "canceled")
+
+
+def found(lab: Lab, intent: QosIntent | None = None) -> dict[str, Found]:
+    """Switch → what it holds. With an intent, what it would need is kept beside it, in the folder. Raises Problem, with
+    every reason, when a switch could not be read."""
+    folder = deployment.lab_folder(lab) / deployment.stamp()
+    if intent is not None:
+        deployment.write_plan(folder, lab, intent, plan_fabric(lab, intent))
+    phases = _Phases(Silent(), len(lab.switches), folder)
+    variables = {"dlcp_folder": str(folder), "intent": intent.name if intent else ""}
+    ran = run_playbook("verify", lab, variables, events=folder / deployment.EVENTS, on_event=phases.hear)
+    read = (deployment.read_json(folder / deployment.FOUND) or {}).get("found", {})
+    silent = [name for name in lab.switches if read.get(name) is None]
+    if silent:
+        reasons = phases.failed.get("Read", {})
+        told = "; ".join(f"{name}: {reasons.get(name, ran.said or 'no answer')}" for name in silent)
+        raise Problem(str(lab.path), f"not every switch could be read: {told}", exit_code=ExitCode.RUN_FAILED)
+    return {name: Found(one["digest"], tuple(one["differences"])) for name, one in read.items()}
+
+
+def _outcome(lab: Lab, folder: Path, ran: Ran, phases: _Phases) -> Outcome:
+    """What the playbook recorded; where it was cut short while the fabric was being changed, it is turned back here."""
+    record = deployment.read_json(folder / deployment.OUTCOME) or {}
+    status = record.get("status", "refused")
+    if phases.changing and status not in ENDED:
+        status = _turn_back(lab, folder)
+        deployment.write_json(folder / deployment.OUTCOME, {**record, "status": status})
+    elif status not in ENDED:
+        status = "refused"
+        phases.failed.setdefault("Plan", {}).update({} if phases.failed else {"": ran.said or ran.status})
+    return Outcome(status, folder, deployment.diffs(folder), phases.failed, interrupted=ran.status == "canceled")
+
+
+def _turn_back(lab: Lab, folder: Path) -> str:
+    """Restore what a deployment that was cut short has changed; those that it does not reach have their timers."""
+    variables = {"dlcp_folder": str(folder / "turning-back"), "yes": True, "of": folder.name}
+    ran = run_playbook("rollback", lab, variables, events=folder / deployment.EVENTS)
+    return "restored" if ran.status == "successful" else "timers"
+
+
+class _Phases:
+    """Ansible's events → phases, for a listener."""
+
+    def __init__(self, listener: Listener, switches: int, folder: Path) -> None:
+        self.listener, self.switches, self.folder = listener, switches, folder
+        self.phase = ""
+        self.failed: dict[str, dict[str, str]] = {}
+        self.changing = False
+        self._through: set[str] = set()
+
+    def hear(self, event: Event) -> None:
+        """One event."""
+        if event.kind == "task":
+            self._begins(event)
+        elif event.kind in ("failed", "unreachable") and not event.task.startswith("Gate") and event.task != "Outcome":
+            why = event.message.strip()
+            self.failed.setdefault(self.phase or event.task, {})[event.host] = why
+            self.listener.fails(self.phase, event.host, why)
+        elif event.role and event.host not in self._through:
+            self._through.add(event.host)
+            self.listener.advances(self.phase, len(self._through))
+
+    def _begins(self, event: Event) -> None:
+        if event.task.startswith("Gate after the comparison"):
+            self.listener.differs(deployment.diffs(self.folder))
+        if event.role or event.task not in (*_PHASES, "Read", "Read what was restored") or event.task == self.phase:
+            return
+        self.phase, self._through = event.task, set()
+        self.changing = self.changing or event.task == "Apply"
+        self.listener.begins(self.phase, self.switches)
