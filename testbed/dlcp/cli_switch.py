@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from dlcp.cli_bench import Json, require_picture
-from dlcp.errors import ExitCode
+from dlcp.errors import ExitCode, Problem
+
+if TYPE_CHECKING:
+    from dlcp.model.inventory import Lab
+    from dlcp.runner.deploy import Outcome
+    from dlcp.screen_deploy import DeployScreen
 
 switch = App(
     name="switch",
@@ -96,3 +101,112 @@ def render(
     else:
         screen_switch.print_rendered(found, rollback=rollback)
     return ExitCode.FINE
+
+
+LabFile = Annotated[
+    Path | None,
+    Parameter(name="--lab", help="The lab's inventory; default: that of DLCP_LAB, else lab.yaml in this folder."),
+]
+Degrade = Annotated[bool, Parameter(negative="")]
+Yes = Annotated[bool, Parameter(name="--yes", negative="")]
+
+
+@switch.command
+def diff(intent: str, *, lab: LabFile = None, degrade: Degrade = False, json: Json = False) -> int:
+    """Show what deploying a QoS intent would change on each switch of a lab. Changes nothing.
+
+    Parameters
+    ----------
+    intent
+        A file, or the name of one in testbed/intents, such as dlcp-wred.
+    degrade
+        Where a switch lacks something, do what its system declares instead, and say so.
+    """
+    return _deploy(intent, lab, yes=False, degrade=degrade, within=None, json=json)
+
+
+@switch.command
+def apply(
+    intent: str,
+    *,
+    lab: LabFile = None,
+    yes: Yes = False,
+    degrade: Degrade = False,
+    within: str | None = None,
+    json: Json = False,
+) -> int:
+    """Deploy a QoS intent onto every switch of a lab, or onto none: what fails anywhere is turned back everywhere.
+
+    Parameters
+    ----------
+    intent
+        A file, or the name of one in testbed/intents, such as dlcp-wred.
+    yes
+        Go on after the differences are shown; without it nothing is changed.
+    degrade
+        Where a switch lacks something, do what its system declares instead, and say so.
+    within
+        How long switches wait for the end before they turn back by themselves, such as "2 min"; default 5 min.
+    """
+    return _deploy(intent, lab, yes=yes, degrade=degrade, within=within, json=json)
+
+
+@switch.command
+def rollback(
+    *,
+    lab: LabFile = None,
+    deployment: str = "",
+    original: Annotated[bool, Parameter(negative="")] = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> int:
+    """Take a deployment back: every switch of a lab as it was before it.
+
+    Parameters
+    ----------
+    deployment
+        Which, by the name of its folder in deployments/; default: the last that was confirmed.
+    original
+        All the way instead: as it was before anything of ours.
+    yes
+        Do it; without it, only what the switches hold is read.
+    """
+    from dlcp import screen, screen_deploy
+    from dlcp.runner import deploy as deploying
+    from dlcp.runner.find_lab import find_lab
+
+    found = find_lab(lab)
+    listener = None if json else screen_deploy.DeployScreen(screen.console())
+    outcome = deploying.rollback(found, yes=yes, of=deployment, original=original, listener=listener)
+    return _ended(found, outcome, listener)
+
+
+def _deploy(intent: str, lab: Path | None, *, yes: bool, degrade: bool, within: str | None, json: bool) -> int:
+    from dlcp import screen, screen_deploy
+    from dlcp.model.units import QuantityError, parse_duration_s
+    from dlcp.runner import deploy as deploying
+    from dlcp.runner.find_lab import find_lab
+    from dlcp.switches.lab.files import find_intent, load_intent
+
+    found = find_lab(lab)
+    wanted = load_intent(find_intent(intent))
+    if degrade:
+        wanted = wanted.model_copy(update={"on_unsupported": "degrade"})
+    listener = None if json else screen_deploy.DeployScreen(screen.console())
+    try:
+        within_s = None if within is None else parse_duration_s(within)
+    except QuantityError as error:
+        raise Problem("--within", error.what, error.hint) from None
+    outcome = deploying.deploy(found, wanted, yes=yes, confirm_within_s=within_s, listener=listener)
+    return _ended(found, outcome, listener)
+
+
+def _ended(lab: Lab, outcome: Outcome, listener: DeployScreen | None) -> int:
+    from dlcp import screen, screen_deploy
+
+    if listener is None:
+        screen.print_json(outcome.data())
+    else:
+        listener.over()
+        screen_deploy.print_outcome(screen.console(), lab, outcome)
+    return outcome.exit_code

@@ -33,7 +33,18 @@ ALLOWED: dict[str, set[str]] = {
     "progress": {"model", "runner", "substrates"},
     "cli_bench": {"model", "bench", "screen", "progress"},
     "screen_switch": {"verification", "switches", "runner", "screen"},
-    "cli_switch": {"model", "runner", "report", "cli_bench", "screen", "screen_switch", "progress"},
+    "screen_deploy": {"model", "switches", "runner", "screen"},
+    "cli_switch": {
+        "model",
+        "switches",
+        "runner",
+        "report",
+        "cli_bench",
+        "screen",
+        "screen_switch",
+        "screen_deploy",
+        "progress",
+    },
     "cli": {"model", "runner", "report", "cli_bench", "cli_switch", "screen", "progress"},
 }
 """Part → parts that it may import, besides FREE and itself.

@@ -1,14 +1,16 @@
 """Check inventory and intent, render for every switch, take the fabric's lock, begin the deployment's folder.
 
 Runs on the controller, once, before anything is reached. Args: intent (name or file; "" = none is rendered), degrade,
-folder ("" = a new one beside the inventory; one that has a plan keeps it), what (for whoever finds the lock taken); undo (a deployment is to be taken
-back), of (which; "" = the last), original (everything, instead). Facts, for every switch: dlcp_folder, dlcp_deployment
-(its name, or that of the one to take back), dlcp_restore_to, dlcp_go, dlcp_sound, dlcp_confirming, dlcp_unconfirmed.
+folder ("" = a new one beside the inventory; one that has a plan keeps it), what (for whoever finds the lock taken),
+group (default dlcp_switches; dlcp_hosts for a play of theirs); undo (a deployment is to be taken back), of (which; "" =
+the last), original (everything, instead). Facts, for all: dlcp_folder, dlcp_deployment (its name, or that of the one to
+take back), dlcp_restore_to, dlcp_go, dlcp_sound, dlcp_confirming, dlcp_unconfirmed.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 from dlcp.errors import Problem, Problems
-from dlcp.model.inventory import Lab
+from dlcp.model.inventory import HOSTS, SWITCHES, Lab, LabHost, LabSwitch
 from dlcp.model.load_inventory import load_inventory
 from dlcp.runner import deployment
 from dlcp.runner.fabric_plan import plan_fabric
@@ -34,9 +36,10 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         try:
             lab = load_inventory(Path((task_vars or {})["inventory_file"]))
-            _same_fabric(lab, task_vars or {})
+            group = self._task.args.get("group", SWITCHES)
+            _same_fabric(lab, group, task_vars or {})
             undone = _undone(self._task.args, lab)
-            folder = _begin(self._task.args, lab)
+            folder = _begin(self._task.args, lab, group)
         except (Problem, Problems) as error:
             raise AnsibleActionFail(str(error)) from error
         begun = {"dlcp_go": False, "dlcp_sound": False, "dlcp_confirming": False, "dlcp_unconfirmed": []}
@@ -58,36 +61,37 @@ def _undone(args: dict[str, Any], lab: Lab) -> dict[str, Any]:
     return {"dlcp_deployment": args.get("of") or (last and last.name), "dlcp_restore_to": "previous"}
 
 
-def _begin(args: dict[str, Any], lab: Lab) -> Path:
-    name = args.get("intent", "")
-    what = args.get("what") or f"deploying {name}"
+def _begin(args: dict[str, Any], lab: Lab, group: str) -> Path:
+    intended = args.get("intent", "")
+    what = args.get("what") or f"deploying {intended}"
     folder = Path(args["folder"]) if args.get("folder") else deployment.lab_folder(lab) / deployment.stamp()
-    if name and not (folder / deployment.PLAN).is_file():
-        intent = load_intent(find_intent(name))
+    if intended and not (folder / deployment.PLAN).is_file():
+        intent = load_intent(find_intent(intended))
         if args.get("degrade"):
             intent = intent.model_copy(update={"on_unsupported": "degrade"})
         rendered = plan_fabric(lab, intent)
         deployment.write_plan(folder, lab, intent, rendered)
-    for switch in lab.switches:
-        (folder / switch).mkdir(parents=True, exist_ok=True)
+    for name in lab.hosts if group == HOSTS else lab.switches:
+        (folder / name).mkdir(parents=True, exist_ok=True)
     fabric_lock.take(deployment.lock_path(lab), what, pid=os.getppid())
     return folder
 
 
-def _same_fabric(lab: Lab, known: dict[str, Any]) -> None:
+def _same_fabric(lab: Lab, group: str, known: dict[str, Any]) -> None:
     """What Ansible would reach is what was checked: no more, no less, nowhere else."""
-    names = known["groups"]["dlcp_switches"]
-    if strangers := sorted(set(names) ^ set(lab.switches)):
-        what = f"Ansible's group dlcp_switches and the inventory differ in {', '.join(strangers)}"
+    names = known["groups"][group]
+    checked: Mapping[str, LabSwitch | LabHost] = lab.hosts if group == HOSTS else lab.switches
+    if strangers := sorted(set(names) ^ set(checked)):
+        what = f"Ansible's group {group} and the inventory differ in {', '.join(strangers)}"
         raise Problem(str(lab.path), what, "give one inventory file, and no other")
     if left_out := sorted(set(names) - set(known["ansible_play_hosts_all"])):
         raise Problem(
             "--limit", f"leaves out {', '.join(left_out)}: a fabric is changed whole or not at all", "no --limit"
         )
     for name in names:
-        login = lab.switches[name].login
+        login = checked[name].login
         said = known["hostvars"][name]
         reached = (said.get("ansible_host"), int(said.get("ansible_port", 22)), said.get("ansible_user"))
         if reached != (login.address, login.port, login.user):
             what = f"group_vars or -e would lead to {reached}, not to {(login.address, login.port, login.user)}"
-            raise Problem(lab.switches[name].where, f"{name}: {what}", "say it in the inventory, where it is checked")
+            raise Problem(str(lab.path), f"{name}: {what}", "say it in the inventory, where it is checked")

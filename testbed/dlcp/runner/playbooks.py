@@ -42,7 +42,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Ran:
-    """A playbook that ended. status: of ansible-runner: successful, failed, canceled, timeout. said: why not, if not."""
+    """A playbook that ended. status: of ansible-runner: successful, failed, canceled, timeout. said: why it is not."""
 
     status: str
     returned: int
@@ -58,7 +58,7 @@ def run_playbook(
     on_event: Callable[[Event], None] = lambda event: None,
     check: bool = False,
 ) -> Ran:
-    """playbooks/<name>.yml on the lab's inventory. events: a file that every event is added to as it comes, a line each.
+    """playbooks/<name>.yml on the lab's inventory. events: a file that each event is added to as it comes, a line.
 
     Raises MachineCannot without ansible-runner. What fails on a device is an event and Ran.status, not an exception.
     Interrupted (SIGINT, SIGTERM), Ansible is ended and the status is canceled.
