@@ -11,17 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from command import dlcp
 from yaml import safe_dump
 
 from dlcp.paths import EXPERIMENTS, REPOSITORY
 from dlcp.runner.calibration import Calibration, fingerprint
 from dlcp.substrates.probe import probe_delays
 from experiments import document
-
-
-def dlcp(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dlcp.cli", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
 
 
 def real_job(**changes: object) -> dict[str, object]:
@@ -141,9 +137,7 @@ def calibrated(folder: Path, ends_us: float) -> dict[str, str]:
 def test_a_plan_rests_on_the_calibration(tmp_path: Path) -> None:
     name = write(tmp_path)
     for ends_us, code in ((4.0, 0), (400.0, 3)):
-        command = [sys.executable, "-m", "dlcp.cli", "plan", name]
-        environment = calibrated(tmp_path, ends_us)
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        done = dlcp("plan", name, cwd=tmp_path, env=calibrated(tmp_path, ends_us))
         assert done.returncode == code
         assert "measured here on 2024-06-07" in done.stdout + done.stderr
 
@@ -166,10 +160,9 @@ def test_without_root_a_plan_rests_on_what_root_has_measured(tmp_path: Path) -> 
 
 def test_doctor_shows_the_calibration_and_what_is_wrong_with_it(tmp_path: Path) -> None:
     environment = calibrated(tmp_path, 4.0)
-    command = [sys.executable, "-m", "dlcp.cli", "doctor"]
 
     def packet_cost() -> str:
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        done = dlcp("doctor", cwd=tmp_path, env=environment)
         return next(line for line in done.stdout.splitlines() if "packet cost" in line)
 
     assert "ok" in packet_cost()
@@ -321,16 +314,13 @@ def test_show_tells_every_knob_its_default_and_meaning(tmp_path: Path) -> None:
 
 def test_doctor_names_a_remedy_for_each_gap(tmp_path: Path) -> None:
     environment = os.environ | {"DLCP_DATA": str(tmp_path)}
-    command = [sys.executable, "-m", "dlcp.cli", "doctor"]
-    done = subprocess.run(
-        [*command, "--json"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
+    done = dlcp("doctor", "--json", cwd=tmp_path, env=environment)
     assert done.returncode == 3
     checks = [check for group in json.loads(done.stdout) for check in group["checks"]]
     missing = {check["name"]: check for check in checks if not check["ok"]}
     assert "train-images-idx3-ubyte.gz" in missing["Fashion-MNIST"]["detail"]
     assert all(check["remedy"] for check in checks if check["name"] == "Fashion-MNIST")
-    text = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    text = dlcp("doctor", cwd=tmp_path, env=environment)
     assert f"mend it: {missing['Fashion-MNIST']['remedy']}" in text.stdout
 
 
@@ -408,6 +398,15 @@ def test_a_reader_that_stops_early_is_no_error(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["check", "quickstart"], ["check", "quickstrat"]])
+def test_a_command_started_from_nothing_says_the_same(arguments: list[str], tmp_path: Path) -> None:
+    """The other tests here fork from a process that has everything imported."""
+    command = [sys.executable, "-m", "dlcp.cli", *arguments]
+    fresh = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    forked = dlcp(*arguments, cwd=tmp_path)
+    assert (fresh.returncode, fresh.stdout, fresh.stderr) == (forked.returncode, forked.stdout, forked.stderr)
 
 
 def test_version(tmp_path: Path) -> None:
