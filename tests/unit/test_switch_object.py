@@ -34,13 +34,15 @@ STRUCTS = {
     "dlcp_queue_state": layout.QueueState,
     "dlcp_port_state": layout.PortState,
     "dlcp_backlogs": layout.Backlogs,
+    "dlcp_box_hop": layout.BoxHop,
+    "dlcp_box_turns": layout.BoxTurns,
 }
 
 
 @pytest.fixture(scope="module")
 def headers() -> FFI:
-    """The structs of aqm.h and switch_maps.h as C lays them out."""
-    text = "".join((NATIVE / name).read_text() for name in ("codepoint.h", "aqm.h", "switch_maps.h"))
+    """The structs of aqm.h, switch_maps.h and box_maps.h as C lays them out."""
+    text = "".join((NATIVE / name).read_text() for name in ("codepoint.h", "aqm.h", "switch_maps.h", "box_maps.h"))
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
     constants = dict(re.findall(r"#define (DLCP_\w+) (\d+)u?\b", text))
     structs = "\n".join(re.findall(r"^struct \w+ \{.*?^\};", text, flags=re.DOTALL | re.MULTILINE))
@@ -62,7 +64,7 @@ def test_python_lays_a_struct_out_as_c_does(headers: FFI, name: str) -> None:
 
 
 def test_constants_are_the_headers_own() -> None:
-    text = "".join((NATIVE / name).read_text() for name in ("codepoint.h", "aqm.h", "switch_maps.h"))
+    text = "".join((NATIVE / name).read_text() for name in ("codepoint.h", "aqm.h", "switch_maps.h", "box_maps.h"))
     said = dict(re.findall(r"#define DLCP_(\w+) (\d+)u\b", text))
     flags = ("PORT_HOST_FACING", "PORT_DOWN", "PORT_AVERAGES", "PORT_SHARES")
     balancing = ("FLOW_HASH", "PER_PACKET", "ROUND_ROBIN", "FLOWLET")

@@ -16,12 +16,12 @@ import yaml
 
 from dlcp.errors import Problem, Problems
 from dlcp.model.qos import QosIntent
+from dlcp.switches.box.wanted import parse
 from dlcp.switches.lab.files import example_device, find_intent, intent_names, load_intent
 from dlcp.switches.lab.render import Rendered, effective_words, render
 from dlcp.switches.lab.systems import System, load_system, system_names
 from dlcp.switches.render import effective as aqm_words
 from dlcp.switches.render import render as render_aqm
-from dlcp.switches.tc import Port, port_lines
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 INTENTS = {name: find_intent(name) for name in intent_names()}
@@ -207,7 +207,7 @@ def merged(target: dict[str, object], patch: dict[str, object]) -> dict[str, obj
 
 @pytest.mark.parametrize("name", [*INTENTS, *MORE])
 def test_linux_is_told_what_the_emulated_switch_is(name: str) -> None:
-    """The same lines for tc and the same values of the program's map: one rule, one place."""
+    """The same values of the program's map: one rule, one place."""
     intent = load_intent((INTENTS | MORE)[name])
     found = best("linux", intent)
     if found is None:
@@ -217,6 +217,10 @@ def test_linux_is_told_what_the_emulated_switch_is(name: str) -> None:
     weights = {number: queue.weight for number, queue in intent.queues.items() if queue.weight is not None}
     assert told["aqm"] == aqm_words(render_aqm(intent)) == aqm_words(render_aqm(found.effective))
     assert told["switch"]["load_balancing"] == intent.load_balancing
+    assert told["weights"] == {str(number): weight for number, weight in weights.items()}
     for port, rate_bps in found.device.ports.items():
-        lines = port_lines(Port(port, rate_bps, cuts=False, filters=(), weights=weights))
-        assert told["ports"][port] == {"rate_bps": rate_bps, "tc": lines}
+        assert told["ports"][port] == {"rate_bps": rate_bps, "shaped_bps": 0.99 * rate_bps, "overhead_bytes": 24}
+    wanted = parse(found.configuration)
+    assert wanted is not None
+    assert bytes(wanted.aqm_port()) == bytes(render_aqm(intent))
+    assert parse(found.rollback) is None

@@ -1,6 +1,6 @@
-"""`python -m dlcp.switches.build`: compile native/switch.bpf.c into switch.bpf.o.
+"""`python -m dlcp.switches.build`: compile native/switch.bpf.c into switch.bpf.o, and native/box.bpf.c into box.bpf.o.
 
-Only a change of the switch program needs this; the object is part of the package. The same compiler gives the same
+Only a change of these programs needs this; the objects are part of the package. The same compiler gives the same
 bytes, and the object says which compiler that was.
 """
 
@@ -13,9 +13,12 @@ import sys
 from pathlib import Path
 
 from dlcp.errors import ExitCode, MachineCannot, Problem
-from dlcp.switches.bpf import OBJECT
+from dlcp.switches.bpf import BOX_OBJECT, OBJECT
 
-SOURCE = Path(__file__).parents[2] / "native" / "switch.bpf.c"
+NATIVE = Path(__file__).parents[2] / "native"
+SOURCE = NATIVE / "switch.bpf.c"
+SOURCES = {OBJECT: SOURCE, BOX_OBJECT: NATIVE / "box.bpf.c"}
+"""Object → what it is made of."""
 CLANG = "clang-14"
 STRIP = "llvm-strip-14"
 _PACKAGES = "run: apt-get install clang-14 llvm-14 libbpf-dev"
@@ -60,13 +63,14 @@ def _run(command: list[str], directory: Path) -> None:
 
 
 def main() -> int:
-    """Rebuild the object in the package."""
+    """Rebuild the objects in the package."""
     try:
-        compile_switch(OBJECT)
+        for made, source in SOURCES.items():
+            compile_switch(made, source)
+            print(f"{made} ({made.stat().st_size} B, {compiler_of(made)})")
     except Problem as problem:
         print(problem, file=sys.stderr)
         return int(problem.exit_code)
-    print(f"{OBJECT} ({OBJECT.stat().st_size} B, {compiler_of(OBJECT)})")
     return int(ExitCode.FINE)
 
 

@@ -1,4 +1,5 @@
-"""The values of the emulated switch's maps, field by field as native/switch_maps.h and native/aqm.h lay them out.
+"""The values of the emulated switch's maps, field by field as native/switch_maps.h and native/aqm.h lay them out, and
+those of a Linux box (native/box_maps.h).
 
 A test compiles those headers and compares every offset; the loader compares the sizes with the object's own.
 """
@@ -232,3 +233,25 @@ class Backlogs(ctypes.Structure):
 
     bytes: ctypes.Array[ctypes.c_uint64]
     _fields_: ClassVar = [("bytes", ctypes.c_uint64 * QUEUES)]
+
+
+class BoxHop(ctypes.Structure):
+    """struct dlcp_box_hop"""
+
+    ifindex: int
+    gateway: int
+    draw: int
+    _fields_: ClassVar = [("ifindex", ctypes.c_uint32), ("gateway", ctypes.c_uint32), ("draw", ctypes.c_uint32)]
+
+
+class BoxTurns(ctypes.Structure):
+    """struct dlcp_box_turns"""
+
+    count: int
+    turn: int
+    hops: ctypes.Array[BoxHop]
+    _fields_: ClassVar = [
+        ("count", ctypes.c_uint32),
+        ("turn", ctypes.c_uint32),
+        ("hops", BoxHop * MAX_NEXT_HOPS),
+    ]

@@ -24,6 +24,9 @@ ETHERNET_MTU = 1500
 FRAME_BYTES = ETHERNET_MTU + 14
 """A full frame as tc counts it: with the Ethernet header, without preamble, FCS and gap."""
 
+_SHORTEST_BYTES = 60
+"""Of an Ethernet frame without its check sum: what is shorter is padded."""
+
 _REFERENCE_BPS = 100e6
 _BURST_FRAMES = 4
 """Frames that a shaper at 100 Mbit/s may send at once to make up for a late timer. Measured: with 2, late timers cost
@@ -88,6 +91,7 @@ class Port:
 
     weights: queue → its weight among the weighted queues, which are the lowest ones; the others are strict.
     ceilings: queue → what it may send, where that is not all of the link's rate.
+    overhead_bytes: what a frame takes on the line beside its bytes; 0 = the rate is of frame bytes alone.
     """
 
     device: str
@@ -96,6 +100,7 @@ class Port:
     filters: tuple[Filter, ...]
     weights: Mapping[int, int] = field(default_factory=dict)
     ceilings: Mapping[int, Ceiling] = field(default_factory=dict)
+    overhead_bytes: int = 0
 
 
 def port_lines(port: Port) -> list[str]:
@@ -134,7 +139,7 @@ def queue_line(port: Port, queue: int, verb: str = "change") -> str:
         # Linux before 5.17 does not look at mpu: there a short frame is charged up to 2.4 % less
         shape += f" mpu {ceiling.charged_bytes} overhead {ceiling.charged_bytes - FRAME_BYTES} cburst 1"
     else:
-        shape += f" cburst {burst}"
+        shape += f" cburst {burst}{_overhead(port)}"
     rates = f"rate 8bit ceil {ceiling.rate_bps:.0f}bit"
     return f"class {verb} dev {port.device} parent 1:1 classid 1:1{queue} htb {rates} {shape}"
 
@@ -148,8 +153,13 @@ def quantum_bytes(port: Port, queue: int) -> int:
 
 def _line_class(port: Port, verb: str) -> str:
     rate, burst = f"{port.rate_bps:.0f}bit", burst_bytes(port.rate_bps)
-    shape = f"burst {burst} cburst {burst} quantum {FRAME_BYTES}"
+    shape = f"burst {burst} cburst {burst} quantum {FRAME_BYTES}{_overhead(port)}"
     return f"class {verb} dev {port.device} parent 1: classid 1:1 htb rate {rate} ceil {rate} {shape}"
+
+
+def _overhead(port: Port) -> str:
+    """The words that charge a class for the line's overhead, also of the shortest frame."""
+    return f" mpu {_SHORTEST_BYTES + port.overhead_bytes} overhead {port.overhead_bytes}" if port.overhead_bytes else ""
 
 
 def burst_bytes(rate_bps: float) -> int:
@@ -237,6 +247,10 @@ def _class_differences(port: Port, shown: str) -> list[str]:
         return [f"HTB classes are {sorted(live)}, not {sorted(wanted)}"]
     line_bps = port.rate_bps
     told = [*_rate_off("1:1", "rate", live, line_bps), *_rate_off("1:1", "ceil", live, line_bps)]
+    charged = dict.fromkeys(live, port.overhead_bytes)
+    charged |= {f"1:1{q}": c.charged_bytes - FRAME_BYTES for q, c in port.ceilings.items() if c.charged_bytes}
+    for name, overhead_bytes in charged.items():
+        told += _off(f"class {name} overhead (B)", int(live[name].get("overhead", "0")), overhead_bytes, 0)
     for queue in range(QUEUES):
         name = f"1:1{queue}"
         ceiling = port.ceilings.get(queue, Ceiling(line_bps))

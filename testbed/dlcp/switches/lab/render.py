@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,15 +18,14 @@ import yaml
 from dlcp.errors import Problem
 from dlcp.model.device import Device
 from dlcp.model.qos import CODEPOINTS, PRECEDENCES, QUEUES, ROUTING_DSCP, QosIntent
-from dlcp.model.units import show_size
+from dlcp.model.units import show_rate, show_size
 from dlcp.switches.lab.features import Feature, balancing_of, needs
 from dlcp.switches.lab.rounding import Difference, Ruler, differences
 from dlcp.switches.lab.schema import violations
 from dlcp.switches.lab.settle import Degradation, Settled, check, settle
-from dlcp.switches.lab.systems import Native, System, load_system
+from dlcp.switches.lab.systems import Line, Native, System, load_system
 from dlcp.switches.render import effective as aqm_words
 from dlcp.switches.render import render as render_aqm
-from dlcp.switches.tc import Port, port_lines
 
 _DEFECT = "this is a defect; please report it"
 
@@ -85,7 +84,7 @@ def render(intent: QosIntent, device: Device, *, system: System | None = None) -
     settled = settle(intent, device, system)
     ruler = Ruler(intent.name, device, system)
     effective = ruler.effective(settled.intent)
-    told = [*differences(settled, effective, device, system)]
+    told = [*differences(settled, effective, device, system), *_line_rates(device, system)]
     if not system.capabilities.settable_buffer:
         effective, fixed = _as_built(effective, device)
         told += fixed
@@ -137,6 +136,17 @@ def _as_built(effective: QosIntent, device: Device) -> tuple[QosIntent, list[Dif
     return effective.model_copy(update=sizes_bytes), told
 
 
+def _line_rates(device: Device, system: System) -> Iterator[Difference]:
+    """Rates that ports do not quite run at."""
+    line = system.capabilities.chips[device.chip].line
+    if line == Line():
+        return
+    for rate_bps in sorted(set(device.ports.values())):
+        ports = ", ".join(port for port, rate in device.ports.items() if rate == rate_bps)
+        effective = f"{show_rate(rate_bps * line.share)}, each frame and {line.overhead_bytes} B"
+        yield Difference(f"rate of {ports}", show_rate(rate_bps), effective, line.why)
+
+
 def _notes(settled: Settled, device: Device, system: System) -> list[str]:
     """What a person should know before trusting it."""
     notes = []
@@ -170,16 +180,20 @@ def _context(settled: Settled, device: Device, system: System, ruler: Ruler) -> 
         led = ((dscp, intent.codepoint(dscp)) for dscp in range(CODEPOINTS))
         return [d for d, to in led if to.queue == queue and precedence in (None, to.precedence)]
 
-    def tc_lines(port: str) -> list[str]:
-        """The queues of a Linux switch's port, for tc -batch; programs are attached where they are loaded."""
-        weights = {n: q.weight for n, q in intent.queues.items() if q.weight is not None}
-        return port_lines(Port(port, device.ports[port], cuts=False, filters=(), weights=weights))
+    def weights() -> dict[str, int]:
+        """Of the weighted queues."""
+        return {str(n): q.weight for n, q in sorted(intent.queues.items()) if q.weight is not None}
+
+    def shaped(port: str) -> dict[str, float]:
+        """How a Linux switch shapes a port."""
+        line, rate_bps = system.capabilities.chips[device.chip].line, device.ports[port]
+        return {"rate_bps": rate_bps, "shaped_bps": rate_bps * line.share, "overhead_bytes": line.overhead_bytes}
 
     def aqm() -> dict[str, Any]:
         """The eBPF program's port, in words."""
         return aqm_words(render_aqm(intent))
 
-    functions: list[Callable[..., Any]] = [dscps, tc_lines, aqm]
+    functions: list[Callable[..., Any]] = [dscps, weights, shaped, aqm]
     return {
         "intent": intent,
         "device": device,

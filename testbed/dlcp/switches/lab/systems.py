@@ -92,10 +92,20 @@ class Units(Frozen):
     weight_in_percent: bool = False
 
 
+class Line(Frozen):
+    """How the queues of a switch without hardware queues are shaped: to a share of the line's rate, each frame counting
+    so many bytes more than it has. why: such as "or else the queue stands in the NIC"."""
+
+    share: Fraction = Field(default=1.0, gt=0)
+    overhead_bytes: int = Field(default=0, ge=0, alias="overhead")
+    why: str = ""
+
+
 class Chip(Frozen):
     """A family of chips. features: what it has or lacks otherwise than the system. words: for the template."""
 
     title: str
+    line: Line = Line()
     words: dict[str, str] = Field(default_factory=dict)
     features: dict[Feature, Native | Missing] = Field(default_factory=dict)
 

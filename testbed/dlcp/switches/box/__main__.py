@@ -1,0 +1,59 @@
+"""`python -m dlcp.switches.box VERB [--state FOLDER]`: on a Linux box that is a switch, as root.
+
+A JSON mapping on standard input (none = nothing to say), one on standard output; exit codes are ExitCode's, and a
+problem is {"problem": {"where", "what", "hint"}}. Verbs: facts, diff, apply, confirm, restore, read, counters, reset.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from dlcp.errors import ExitCode, Problem, Problems
+from dlcp.switches.box.state import STATE, STATE_VARIABLE, opened, replace_file, state_folder
+from dlcp.switches.box.verbs import VERBS, request_from, require_ready
+
+
+def main(arguments: list[str]) -> int:
+    """One verb."""
+    parser = argparse.ArgumentParser(prog="python -m dlcp.switches.box", description=__doc__.split("\n\n")[0])
+    parser.add_argument("verb", choices=VERBS)
+    parser.add_argument("--state", help=f"folder of the box's state (default: ${STATE_VARIABLE}, else {STATE})")
+    parser.add_argument("--timed", metavar="DEPLOYMENT", help=argparse.SUPPRESS)
+    said = parser.parse_args(arguments)
+    code, answer = _answer(said)
+    if said.timed:  # nobody listens
+        replace_file(state_folder(said.state) / "timed.json", json.dumps(answer).encode())
+    print(json.dumps(answer))
+    return int(code)
+
+
+def _answer(said: argparse.Namespace) -> tuple[ExitCode, dict[str, Any]]:
+    try:
+        require_ready()
+        told = {"deployment": said.timed, "timed": True} if said.timed else _request()
+        with opened(state_folder(said.state)) as store:
+            return ExitCode.FINE, VERBS[said.verb](request_from(told), store)
+    except Problem as problem:
+        return problem.exit_code, {"problem": _words(problem)}
+    except Problems as found:
+        first, *_ = found.problems
+        return first.exit_code, {"problem": _words(first), "problems": [_words(one) for one in found.problems]}
+
+
+def _request() -> Any:
+    text = "" if sys.stdin.isatty() else sys.stdin.read()
+    try:
+        return json.loads(text) if text.strip() else None
+    except ValueError as error:
+        raise Problem("request", f"is no JSON: {error}", "one JSON mapping on standard input") from error
+
+
+def _words(problem: Problem) -> dict[str, str]:
+    return {"where": problem.where, "what": problem.what, "hint": problem.hint}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,123 @@
+"""A Linux box that is a switch, hosts around it, and a management interface; in the private namespaces of a scenario.
+
+The box is the scenario's own network namespace; hosts have one each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dlcp.model.device import Device
+from dlcp.model.qos import QosIntent
+from dlcp.substrates.netns import Namespace
+from dlcp.switches.lab.render import render
+
+STATE = Path("/run/dlcp/state")
+MANAGEMENT = "mgmt0"
+BEHIND = "198.18.9.9"
+"""Of h2, which the box reaches by two equal next hops where the world has two links to it."""
+
+
+def run(*command: str, check: bool = True) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert not check or done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
+    return done.stdout
+
+
+class World:
+    """Hosts h1, h2 and a manager. ports: port of the box → (host, its device); port N is 198.18.N.1/24 here, .2 there.
+
+    Host h1 is at eth1; all others are the links of h2, with 198.18.9.9 behind them.
+    """
+
+    def __init__(self, links: int = 1) -> None:
+        for name in ("all", "default"):
+            Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
+        self._sleepers = [subprocess.Popen(["unshare", "--net", "sleep", "120"]) for _ in range(3)]
+        ours = os.readlink("/proc/self/ns/net")
+        for sleeper in self._sleepers:
+            while os.readlink(f"/proc/{sleeper.pid}/ns/net") == ours:
+                time.sleep(0.002)
+        names = ("h1", "h2", "manager")
+        self.hosts = {n: Namespace(n, s.pid) for n, s in zip(names, self._sleepers, strict=True)}
+        self.ports = ["eth1", *(f"eth{2 + i}" for i in range(links))]
+        for number, port in enumerate(self.ports, 1):
+            host, device = ("h1", "eth0") if number == 1 else ("h2", f"eth{number}")
+            self._link(port, f"198.18.{number}.1/24", host, device, f"198.18.{number}.2/24")
+        self._link(MANAGEMENT, "10.9.9.1/24", "manager", "eth0", "10.9.9.2/24")
+        self.hosts["h1"].run(["ip", "route", "add", "default", "via", "198.18.1.1"])
+        self.hosts["h2"].run(
+            ["ip", "-batch", "-"], [f"address add {BEHIND}/32 dev lo", "route add default via 198.18.2.1"]
+        )
+        hops = " ".join(f"nexthop via 198.18.{number}.2" for number in range(2, len(self.ports) + 1))
+        run("ip", "route", "add", BEHIND, *hops.split())
+        for host in ("h1", "h2"):
+            self.hosts[host].write_sysctl("net.ipv4.conf.all.rp_filter", "0")
+        Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+
+    def _link(self, port: str, address: str, host: str, device: str, far_address: str) -> None:
+        far = self.hosts[host]
+        run("ip", "link", "add", port, "type", "veth", "peer", "name", device, "netns", str(far.pid))
+        run("ip", "address", "add", address, "dev", port)
+        run("ip", "link", "set", "dev", port, "up")
+        far.run(
+            ["ip", "-batch", "-"],
+            [f"address add {far_address} dev {device}", *(f"link set dev {one} up" for one in ("lo", device))],
+        )
+        far.run(["ethtool", "-K", device, *["gso", "off", "tso", "off", "gro", "off", "tx-udp-segmentation", "off"]])
+
+    def configuration(
+        self, intent: QosIntent, rate_mbit: float = 100, ports: Sequence[str] | None = None, chip: str = "veth"
+    ) -> dict[str, Any]:
+        """What is sent to the box: rendered, with its digest."""
+        device = Device(
+            name="box", system="linux", chip=chip, ports=dict.fromkeys(ports or self.ports, rate_mbit * 1e6),
+            management=(MANAGEMENT,), buffer=64_000_000, port_buffer=64_000_000, queue=64_000_000,
+        )  # fmt: skip
+        made = render(intent, device)
+        return {"configuration": made.configuration, "digest": made.digest, "management": [MANAGEMENT]}
+
+
+def box(verb: str, request: Any = None, *, environment: dict[str, str] | None = None) -> dict[str, Any]:
+    """Ask the box; {"problem": …, "code": …} where it refuses."""
+    done = subprocess.run(
+        [sys.executable, "-m", "dlcp.switches.box", verb, "--state", str(STATE)],
+        input=json.dumps(request) if request is not None else "", capture_output=True, text=True, check=False,
+        env=os.environ | (environment or {}),
+    )  # fmt: skip
+    assert done.stdout, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    assert ("problem" in answer) == (done.returncode != 0), done.stdout + done.stderr
+    return answer | ({"code": done.returncode} if done.returncode else {})
+
+
+def picture(ports: Sequence[str]) -> dict[str, str]:
+    """All that a box could have touched, as text: links, addresses, routes, queues, filters, offloads, sysctls."""
+    found = {
+        "links": run("ip", "-details", "link", "show"),
+        "addresses": run("ip", "address", "show"),
+        "routes": run("ip", "route", "show", "table", "all"),
+        "queues": run("tc", "qdisc", "show"),
+    }
+    for port in (*ports, MANAGEMENT):
+        found[f"offloads of {port}"] = run("ethtool", "-k", port)
+        for hook in ("ingress", "egress"):
+            found[f"{hook} of {port}"] = run("tc", "filter", "show", "dev", port, hook, check=False)
+    values = subprocess.run(["sysctl", "-a"], capture_output=True, text=True, check=False).stdout.splitlines()
+    moving = ("random", ".dentry", ".file-nr", ".inode", "ns_last_pid", "net.netfilter", "nr_free", "sched_domain")
+    found["sysctls"] = "\n".join(
+        line for line in values if line.startswith("net.") and not any(m in line for m in moving)
+    )
+    return found
+
+
+def changed(before: dict[str, str], after: dict[str, str]) -> dict[str, list[str]]:
+    """Which parts of two pictures differ, and both."""
+    return {name: [before[name], after[name]] for name in before if before[name] != after[name]}
