@@ -181,6 +181,33 @@ def rollback(
     return _ended(found, outcome, listener)
 
 
+@switch.command
+def inventory(topology: str, *, facts: Path | None = None, json: Json = False) -> int:
+    """Print the inventory of a lab that is built as a topology is; on standard error, what a person must fill in.
+
+    Parameters
+    ----------
+    topology
+        Name of one in testbed/topologies, or an experiment, by name or file, whose topology is meant.
+    facts
+        What is known of the lab: an inventory in whole or in part, such as the one that this command wrote before.
+    """
+    from dlcp import screen
+    from dlcp.model.new_inventory import gaps, inventory_text
+    from dlcp.runner.inventory import make_inventory
+
+    made = make_inventory(topology, facts)
+    left = [(".".join(map(str, loc)), gap) for loc, gap in gaps(made)]
+    if json:
+        screen.print_json({"inventory": made, "fill_in": [{"at": loc, "what": gap} for loc, gap in left]})
+        return ExitCode.FINE
+    print(inventory_text(made), end="")
+    if left:
+        out = screen.console(error=True)
+        out.print(f"{len(left)} to fill in before dlcp takes it: search for FILL IN, or give --facts", soft_wrap=True)
+    return ExitCode.FINE
+
+
 def _deploy(intent: str, lab: Path | None, *, yes: bool, degrade: bool, within: str | None, json: bool) -> int:
     from dlcp import screen, screen_deploy
     from dlcp.model.units import QuantityError, parse_duration_s

@@ -7,20 +7,27 @@ groups `dlcp_switches` and `dlcp_hosts` are looked at. Words of other people, an
 from __future__ import annotations
 
 import ipaddress
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field
 
+from dlcp.errors import Problem
 from dlcp.model.base import Frozen
 from dlcp.model.device import Device
+from dlcp.model.document import Document, Loc
 from dlcp.model.topology import Graph
 from dlcp.model.units import Size
 
 SWITCHES, HOSTS = "dlcp_switches", "dlcp_hosts"
 """The groups of an inventory."""
 SSH_PORT = 22
+FILL_IN = "FILL IN"
+"""What a value, or a port's name, begins with that a person must still say."""
+_SECRET = re.compile(r"(password|passwd|_pass|secret|token)$")
 
 
 def _network(text: str) -> str:
@@ -145,3 +152,24 @@ class LabWords(Frozen):
     dlcp_topology: Any
     dlcp_networks: tuple[Network, ...] = Field(min_length=1)
     dlcp_known_hosts: str = "known_hosts"
+
+
+def secret_words(document: Document) -> list[Problem]:
+    """Secrets that stand in a file as they are. A reference to a word of a vault, "{{ … }}", is none."""
+    hint = 'log in by key; for an API: ansible-vault in group_vars, and here "{{ vault_word }}"'
+    return [
+        Problem(document.where(loc, key=True), f"`{loc[-1]}` holds a secret in plain text", hint)
+        for loc, value in _scalars(document.data, ())
+        if isinstance(loc[-1], str) and _SECRET.search(loc[-1].lower()) and "{{" not in str(value)
+    ]
+
+
+def _scalars(data: Any, loc: Loc) -> Iterator[tuple[Loc, Any]]:
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield from _scalars(value, (*loc, key))
+    elif isinstance(data, list):
+        for number, value in enumerate(data):
+            yield from _scalars(value, (*loc, number))
+    elif loc:
+        yield loc, data

@@ -15,6 +15,7 @@ from dlcp.model.device import Device
 from dlcp.model.document import Document, Loc, read_document
 from dlcp.model.explain import did_you_mean, explain
 from dlcp.model.inventory import (
+    FILL_IN,
     HOSTS,
     SWITCHES,
     HostWords,
@@ -24,8 +25,10 @@ from dlcp.model.inventory import (
     LabWords,
     Login,
     SwitchWords,
+    secret_words,
 )  # fmt: skip
 from dlcp.model.load import load_topology
+from dlcp.model.new_inventory import gaps
 from dlcp.model.notes import Notes
 from dlcp.model.topology import Graph, Topology, TopologyKind
 from dlcp.model.units import WRITTEN
@@ -58,6 +61,11 @@ class _Reader:
 
     def lab(self) -> Lab | None:
         """The lab, or None when anything is wrong."""
+        self.notes.problems += secret_words(self.document)
+        for loc, gap in gaps(self.document.data):
+            self.notes.wrong(loc, f"still to be filled in: {gap}", key=str(loc[-1]).startswith(FILL_IN))
+        if self.notes.problems:
+            return None
         words: LabWords | None = self._words(("all", "vars"), {}, LabWords)
         graph = self._graph(words.dlcp_topology) if words else None
         switches = self._members(SWITCHES, SwitchWords)
