@@ -15,7 +15,7 @@ from dlcp.model.topology import Graph
 
 
 def make_inventory(name: str, facts: Path | None) -> dict[str, Any]:
-    """The inventory of a topology's name, or of an experiment (its name or file). facts: an inventory, in whole or part.
+    """The inventory of a topology, by name, or of an experiment, by name or file. facts: an inventory, or a part of one.
 
     Raises Problem or Problems when either is wrong.
     """
