@@ -66,7 +66,7 @@ class DeployScreen:
             if not diff:
                 self._say(f"[bold]{_listed(names, diffs)}[/]: nothing changes")
                 continue
-            self._say(f"[bold]{_listed(names, diffs)}[/] changes:")
+            self._say(f"[bold]{_listed(names, diffs)}[/]:")
             for line in diff.splitlines():
                 colour = _COLOURS.get(line[:1], "")
                 self._say(f"[{colour}]{escape(line)}[/]" if colour else escape(line))

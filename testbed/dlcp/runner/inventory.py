@@ -15,7 +15,7 @@ from dlcp.model.topology import Graph
 
 
 def make_inventory(name: str, facts: Path | None) -> dict[str, Any]:
-    """The inventory of a topology, by name, or of an experiment, by name or file. facts: an inventory, or a part of one.
+    """The inventory of a topology (name) or of an experiment (name or file). facts: an inventory, in whole or part.
 
     Raises Problem or Problems when either is wrong.
     """
