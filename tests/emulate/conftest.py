@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scenarios import Scenarios
 
-from dlcp.substrates.private import start_private
 from dlcp.substrates.probe import probe
 
 SCENARIO_LIMIT_S = 30
@@ -32,33 +28,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def inside() -> Callable[..., Any]:
-    """Calls a function of a test module inside private namespaces, for so many seconds at most; arguments and result
-    travel as JSON."""
+def inside() -> Iterator[Callable[..., Any]]:
+    """Calls a function of a test module inside private namespaces of its own, for so many seconds at most; arguments
+    and result travel as JSON."""
+    scenarios = Scenarios()
 
     def call(scenario: Callable[..., Any], within_s: float = SCENARIO_LIMIT_S, **arguments: Any) -> Any:
-        paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
-        process = start_private(
-            "conftest:main",
-            [scenario.__module__, scenario.__name__, json.dumps(arguments)],
-            env={**os.environ, "PYTHONPATH": paths},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        try:
-            out, err = process.communicate(timeout=within_s)
-        finally:
-            process.stop()
-        assert process.returncode == 0, err.decode()
-        return json.loads(out.splitlines()[-1])
+        return scenarios.run(scenario, within_s, **arguments)
 
-    return call
-
-
-def main(arguments: list[str]) -> int:
-    """Inside: run a scenario and print its result."""
-    module, name, keywords = arguments
-    __import__(module)
-    result = getattr(sys.modules[module], name)(**json.loads(keywords))
-    print(json.dumps(result))
-    return 0
+    yield call
+    scenarios.stop()
