@@ -5,8 +5,10 @@ The box is the scenario's own network namespace; hosts have one each.
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -17,10 +19,13 @@ from typing import Any
 from dlcp.model.device import Device
 from dlcp.model.qos import QosIntent
 from dlcp.substrates.netns import Namespace
+from dlcp.switches.box.__main__ import answer
 from dlcp.switches.lab.render import render
 
 STATE = Path("/run/dlcp/state")
 MANAGEMENT = "mgmt0"
+SETTLED_WITHIN_S = 10.0
+_SO_RCVBUFFORCE = 33
 BEHIND = "198.18.9.9"
 """Of h2, which the box reaches by two equal next hops where the world has two links to it."""
 
@@ -56,8 +61,7 @@ class World:
         self.hosts["h2"].run(
             ["ip", "-batch", "-"], [f"address add {BEHIND}/32 dev lo", "route add default via 198.18.2.1"]
         )
-        hops = " ".join(f"nexthop via 198.18.{number}.2" for number in range(2, len(self.ports) + 1))
-        run("ip", "route", "add", BEHIND, *hops.split())
+        self.keep_paths(links)
         for host in ("h1", "h2"):
             self.hosts[host].write_sysctl("net.ipv4.conf.all.rp_filter", "0")
         Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
@@ -73,6 +77,11 @@ class World:
         )
         far.run(["ethtool", "-K", device, *["gso", "off", "tso", "off", "gro", "off", "tx-udp-segmentation", "off"]])
 
+    def keep_paths(self, count: int) -> None:
+        """Have so many next hops to BEHIND, as a routing daemon does when a link dies or comes back."""
+        hops = " ".join(f"nexthop via 198.18.{number}.2" for number in range(2, 2 + count))
+        run("ip", "route", "replace", BEHIND, *hops.split())
+
     def configuration(
         self, intent: QosIntent, rate_mbit: float = 100, ports: Sequence[str] | None = None, chip: str = "veth"
     ) -> dict[str, Any]:
@@ -85,17 +94,68 @@ class World:
         return {"configuration": made.configuration, "digest": made.digest, "management": [MANAGEMENT]}
 
 
-def box(verb: str, request: Any = None, *, environment: dict[str, str] | None = None) -> dict[str, Any]:
-    """Ask the box; {"problem": …, "code": …} where it refuses."""
+def box(verb: str, request: Any = None) -> dict[str, Any]:
+    """Ask the box, in this process; {"problem": …, "code": …} where it refuses."""
+    said, sys.stdin = sys.stdin, io.StringIO("" if request is None else json.dumps(request))
+    try:
+        code, found = answer(verb, str(STATE))
+    finally:
+        sys.stdin = said
+    return json.loads(json.dumps(found)) | ({"code": int(code)} if code else {})
+
+
+def command(verb: str, request: Any = None, *before: str, environment: dict[str, str] | None = None) -> dict[str, Any]:
+    """Ask it as a controller does; before: what the command runs under."""
     done = subprocess.run(
-        [sys.executable, "-m", "dlcp.switches.box", verb, "--state", str(STATE)],
-        input=json.dumps(request) if request is not None else "", capture_output=True, text=True, check=False,
+        [*before, sys.executable, "-m", "dlcp.switches.box", verb, "--state", str(STATE)],
+        input="" if request is None else json.dumps(request), capture_output=True, text=True, check=False,
         env=os.environ | (environment or {}),
     )  # fmt: skip
     assert done.stdout, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout)
-    assert ("problem" in answer) == (done.returncode != 0), done.stdout + done.stderr
-    return answer | ({"code": done.returncode} if done.returncode else {})
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert ("problem" in found) == (done.returncode != 0), done.stdout + done.stderr
+    return found | ({"code": done.returncode} if done.returncode else {})
+
+
+def at(port: str, told: dict[str, Any]) -> dict[tuple[int, int], dict[str, Any]]:
+    """(queue, precedence) → row, of one port, of what `counters` tells."""
+    return {(row["queue"], row["precedence"]): row for row in told["rows"] if row["port"] == port}
+
+
+def total(told: dict[str, Any], port: str, column: str) -> int:
+    """Of all queues and precedences."""
+    return sum(int(row[column]) for row in at(port, told).values())
+
+
+def account(told: dict[str, Any]) -> dict[str, list[int]]:
+    """Packets and bytes: [received at all ports, sent or dropped or waiting at all]; equal where all that came in was
+    for others, and nothing came from the box itself."""
+    drops = ("dropped_wred", "dropped_tail", "dropped_shared", "dropped_loss")
+    found = {}
+    for unit in ("packets", "bytes"):
+        enqueued = sum(row[f"enqueued_{unit}"] + sum(row[f"{drop}_{unit}"] for drop in drops) for row in told["rows"])
+        found[unit] = [sum(row[f"received_{unit}"] for row in told["rows"]), enqueued]
+    sent = sum(row["sent_bytes"] for row in told["rows"]) + sum(told["waiting_bytes"].values())
+    found["through"] = [sum(row["enqueued_bytes"] for row in told["rows"]), sent]
+    return found
+
+
+def settled() -> dict[str, Any]:
+    """The counters once nothing waits."""
+    deadline = time.monotonic() + SETTLED_WITHIN_S
+    while sum((told := box("counters"))["waiting_bytes"].values()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return told
+
+
+def udp(host: Namespace, address: str, tos_byte: int = 0, port: int = 0) -> socket.socket:
+    """A UDP socket of a host."""
+    with host.entered():
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 64 << 20)
+    made.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos_byte)
+    made.bind((address, port))
+    return made
 
 
 def picture(ports: Sequence[str]) -> dict[str, str]:

@@ -91,6 +91,7 @@ class LoadedObject:
     def close(self) -> None:
         """Free the object. Programs that tc holds and their maps live on until their links go."""
         if self._object:
+            libbpf().libbpf_set_print(None)  # the printer goes with this object
             libbpf().bpf_object__close(ctypes.c_void_p(self._object))
             self._object = None
 

@@ -12,8 +12,9 @@ import sys
 from typing import Any
 
 from dlcp.errors import ExitCode, Problem, Problems
+from dlcp.switches.box.guard import require_root
 from dlcp.switches.box.state import STATE, STATE_VARIABLE, opened, replace_file, state_folder
-from dlcp.switches.box.verbs import VERBS, request_from, require_ready
+from dlcp.switches.box.verbs import VERBS, request_from
 
 
 def main(arguments: list[str]) -> int:
@@ -23,19 +24,20 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--state", help=f"folder of the box's state (default: ${STATE_VARIABLE}, else {STATE})")
     parser.add_argument("--timed", metavar="DEPLOYMENT", help=argparse.SUPPRESS)
     said = parser.parse_args(arguments)
-    code, answer = _answer(said)
+    code, found = answer(said.verb, said.state, said.timed)
     if said.timed:  # nobody listens
-        replace_file(state_folder(said.state) / "timed.json", json.dumps(answer).encode())
-    print(json.dumps(answer))
+        replace_file(state_folder(said.state) / "timed.json", json.dumps(found).encode())
+    print(json.dumps(found))
     return int(code)
 
 
-def _answer(said: argparse.Namespace) -> tuple[ExitCode, dict[str, Any]]:
+def answer(verb: str, state: str | None, timed: str | None = None) -> tuple[ExitCode, dict[str, Any]]:
+    """What a verb answers to the request on standard input. state: a folder. timed: a deployment whose timer asks."""
     try:
-        require_ready()
-        told = {"deployment": said.timed, "timed": True} if said.timed else _request()
-        with opened(state_folder(said.state)) as store:
-            return ExitCode.FINE, VERBS[said.verb](request_from(told), store)
+        require_root()
+        told = {"deployment": timed, "timed": True} if timed else _request()
+        with opened(state_folder(state)) as store:
+            return ExitCode.FINE, VERBS[verb](request_from(told), store)
     except Problem as problem:
         return problem.exit_code, {"problem": _words(problem)}
     except Problems as found:

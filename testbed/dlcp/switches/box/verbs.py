@@ -17,13 +17,16 @@ from dlcp.switches import timer
 from dlcp.switches.box import counting, install
 from dlcp.switches.box.drift import View, differences
 from dlcp.switches.box.facts import facts as facts_of
-from dlcp.switches.box.guard import check_ports, require_root
+from dlcp.switches.box.guard import check_ports
 from dlcp.switches.box.links import links
 from dlcp.switches.box.state import KEPT_DEPLOYMENTS, Kept, Saved, Store, to_json
 from dlcp.switches.box.wanted import Wanted, parse
 
 ORIGINAL, PREVIOUS = "original", "previous"
 _LONGEST_TIMER_S = 24 * 3600.0
+
+_BY_HAND = "by hand: switch_configs/linux/README.md"
+_LOST = "what was written down of it is lost"
 
 
 class Request(Frozen):
@@ -79,6 +82,10 @@ def apply(request: Request, store: Store) -> dict[str, Any]:
         intent=wanted.intent if wanted else "",
         deployment=deployment,
     )
+    if unknown := _unknown_ports(store):
+        raise Problem(
+            "this box", f"{', '.join(unknown)} has programs of ours, and {_LOST}", 'restore {"to": "original"}'
+        )
     same = state.kept.configuration == asked and not state.changing and not differences(state, wanted)
     same_words = (kept.digest, kept.intent) == (state.kept.digest, state.kept.intent)
     if state.saved_by(deployment) is None or not deployment:
@@ -175,11 +182,6 @@ def request_from(told: Any) -> Request:
         raise Problem("request", words, f"it may say {', '.join(Request.model_fields)}") from error
 
 
-def require_ready() -> None:
-    """Raises MachineCannot where nothing can be asked."""
-    require_root()
-
-
 def _wanted(request: Request) -> tuple[Wanted | None, dict[str, Any] | None]:
     """The configuration, checked, and as it is kept; None, None for nothing of ours."""
     if request.configuration is None:
@@ -229,7 +231,18 @@ def _carry_out(store: Store, wanted: Wanted | None) -> None:
         install.install(store, wanted)
         install.restore_ports(store, set(wanted.ports))
         return
+    unknown = _unknown_ports(store)
     install.remove(store)
     install.restore_ports(store, set())
+    if unknown:
+        what = f"{_LOST}: all of ours is off, but whether {', '.join(unknown)} had offloads and clsact is not known"
+        raise Problem(
+            "this box", what, f"ethtool -K PORT gro on gso on tso on; tc qdisc del dev PORT clsact. {_BY_HAND}"
+        )
     if left := differences(store.state, None):
-        raise Problem("this box", f"something of ours is left: {'; '.join(left)}", "switch_configs/linux/README.md")
+        raise Problem("this box", f"something of ours is left: {'; '.join(left)}", _BY_HAND)
+
+
+def _unknown_ports(store: Store) -> list[str]:
+    """Ports with programs of ours of which nobody wrote down how they were before."""
+    return [name for name in View().hooked_ports() if name not in store.state.original]
