@@ -23,7 +23,7 @@ LOAD_TIMEOUT_S = 60.0
 START_TIMEOUT_S = 10.0
 TICK_S = 0.25
 _STDERR = 2
-_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 """Ten agents share the machine's cores: libraries that start threads of their own would fight over them."""
 
 
@@ -187,7 +187,7 @@ class Zygote:
             process = subprocess.Popen(
                 [sys.executable, "-m", "dlcp.agents.zygote", str(theirs.fileno()), script],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
-                env={**os.environ, **_ONE_THREAD}, start_new_session=True,
+                env={**os.environ, **ONE_THREAD}, start_new_session=True,
             )  # fmt: skip
         zygote = cls(ours, process)
         zygote._confirm(LOAD_TIMEOUT_S, "load")

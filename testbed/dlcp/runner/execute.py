@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from dlcp.errors import ExitCode, MachineCannot, Problem
+from dlcp.errors import ExitCode, MachineCannot, Problem, Problems
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
 from dlcp.runner.plan import Cell, Plan
@@ -65,9 +65,17 @@ def missing(plan: Plan, results: dict[str, RunResult], *, retry_suspect: bool = 
     return [cell for cell in plan.cells if cell.run.id not in results or results[cell.run.id].status in again]
 
 
-def execute(plan: Plan, results: Path, listener: Listener, *, retry_suspect: bool = False) -> Execution:
+def execute(
+    plan: Plan,
+    results: Path,
+    listener: Listener,
+    *,
+    retry_suspect: bool = False,
+    substrate: AbstractContextManager[Substrate] | None = None,
+) -> Execution:
     """Make the missing runs of a plan, in its order, under results/<experiment>/.
 
+    substrate: where; if it is not given, the plan's, of its file alone.
     Problem when another process makes runs there; MachineCannot when this machine cannot run the plan at all.
     A KeyboardInterrupt leaves all finished runs and nothing else.
     """
@@ -77,11 +85,11 @@ def execute(plan: Plan, results: Path, listener: Listener, *, retry_suspect: boo
         todo = missing(plan, had, retry_suspect=retry_suspect)
         made: dict[str, RunResult] = {}
         if todo:
-            with open_substrate(plan.substrate) as substrate:
+            with substrate or open_substrate(plan.substrate) as opened:
                 for attempt in range(1, MORE_CHANCES + 2):
                     if attempt > 1 and todo:
                         listener.again(len(todo))
-                    _make_all(plan, todo, attempt, made, store, substrate, listener)
+                    _make_all(plan, todo, attempt, made, store, opened, listener)
                     todo = [cell for cell in todo if made[cell.run.id].status == "suspect"]
     final = had | made
     statuses = Counter(str(final[cell.run.id].status) for cell in plan.cells)
@@ -135,7 +143,7 @@ def _make(
 def _run(cell: Cell, directory: Path, substrate: Substrate, on_progress: OnProgress) -> RunResult:
     try:
         return substrate.run(cell.run, directory, on_progress)
-    except MachineCannot:
+    except (MachineCannot, Problems):  # Problems: of a lab that is not what the run needs
         raise
     except Problem as problem:
         return _failed(cell, str(problem))

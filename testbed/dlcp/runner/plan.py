@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,12 +43,16 @@ class Unsupported:
 
 @dataclass(frozen=True)
 class Plan:
-    """cells: in the order in which they run. Repeats are the outer loop, so that an early end leaves whole repeats."""
+    """cells: in the order in which they run. Repeats are the outer loop, so that an early end leaves whole repeats.
+
+    where: which lab, on that substrate; else empty.
+    """
 
     ready: Ready
     substrate: str
     cells: tuple[Cell, ...]
     unsupported: tuple[Unsupported, ...]
+    where: str = ""
 
     @property
     def run_ids(self) -> frozenset[str]:
@@ -66,28 +71,28 @@ def known_substrates() -> list[str]:
     ]
 
 
-def plan(ready: Ready, substrate: str = "emulate") -> Plan:
+def plan(ready: Ready, substrate: str = "emulate", *, where: str = "", lacking: Mapping[str, str] | None = None) -> Plan:
     """All runs of an experiment. The same file, workloads and schemes give the same plan, on any machine.
 
-    Problem when the substrate is not known.
+    where: the lab's name. lacking: label → why that scheme cannot run there. Problem when the substrate is not known.
     """
     if substrate not in known_substrates():
         raise Problem("--on", f"no substrate is called {substrate!r}", did_you_mean(substrate, known_substrates()))
-    usable = {label for label, scheme in ready.schemes.items() if substrate in scheme.substrates}
-    unsupported = tuple(
-        Unsupported(label, f"runs on {', '.join(scheme.substrates)} only")
+    why_not = dict(lacking or {}) | {
+        label: f"runs on {', '.join(scheme.substrates)} only"
         for label, scheme in ready.schemes.items()
-        if label not in usable
-    )
+        if substrate not in scheme.substrates
+    }
+    unsupported = tuple(Unsupported(label, why_not[label]) for label in ready.schemes if label in why_not)
     hashes = {name: _content_hash(ready, name) for name in ready.workloads}
     cells = [
-        _cell(ready, substrate, job_name, label, repeat, hashes)
+        _cell(ready, substrate, where, job_name, label, repeat, hashes)
         for repeat in range(ready.experiment.repeats)
         for job_name in ready.experiment.jobs
         for label in _shuffled(ready, job_name, repeat)
-        if label in usable
+        if label not in why_not
     ]
-    return Plan(ready, substrate, tuple(cells), unsupported)
+    return Plan(ready, substrate, tuple(cells), unsupported, where)
 
 
 def seed_of(experiment_seed: int, job_name: str, repeat: int) -> int:
@@ -103,7 +108,9 @@ def _shuffled(ready: Ready, job_name: str, repeat: int) -> list[str]:
     return labels
 
 
-def _cell(ready: Ready, substrate: str, job_name: str, label: str, repeat: int, hashes: dict[str, str]) -> Cell:
+def _cell(
+    ready: Ready, substrate: str, where: str, job_name: str, label: str, repeat: int, hashes: dict[str, str]
+) -> Cell:
     experiment = ready.experiment
     job = experiment.jobs[job_name]
     choice = next(choice for choice in experiment.schemes if choice.label == label)
@@ -124,7 +131,7 @@ def _cell(ready: Ready, substrate: str, job_name: str, label: str, repeat: int, 
         "repeat": repeat,
         "seed": seed,
         "substrate": substrate,
-    }
+    } | ({"where": where} if where else {})
     text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
     run_id = hashlib.sha256(text.encode()).hexdigest()[:RUN_ID_DIGITS]
     workload = ready.workloads[job.workload]

@@ -31,7 +31,7 @@ class Scheme(Frozen):
     paper: ClassVar[str]
     mechanism: ClassVar[str]
     kind: ClassVar[Literal["tcp", "dlcp"]]
-    substrates: ClassVar[tuple[str, ...]] = ("emulate",)
+    substrates: ClassVar[tuple[str, ...]] = ("emulate", "lab")
 
     def for_job(self, job: Job, workload: Workload) -> Self:
         """The scheme with all filled in that its knobs leave to the job. UnfitError when a knob cannot do for it."""

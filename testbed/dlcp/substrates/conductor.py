@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+import numpy as np
+
 from dlcp.agents.background_session import BackgroundResult, BackgroundSession
 from dlcp.agents.handles import AgentError, AgentHandle
 from dlcp.agents.records import Columns
@@ -137,6 +139,9 @@ class Conductor:
             training = session.evaluate() if plan.spec.kind == "training" else None
             session.close()
         self._write(job, training, seen, observed)
+        if any(agent.clock.readings for agent in agents.values()):
+            seen.values |= _clock_values(agents, job)
+            seen.statistics["clocks"] = {host: agent.clock.data() for host, agent in agents.items()}
         self._judge(result, job, seen, observed)
         result.warnings += seen.warnings
         if plan.settings.pull_loss_bound and plan.settings.full_sync_every > 1:
@@ -258,6 +263,16 @@ class Conductor:
             "communication_s": ideal_communication_s(self._plan.graph, transfers),
             "compute_s": compute_s,
         }
+
+
+def _clock_values(agents: Mapping[str, AgentHandle], job: JobResult) -> dict[str, float]:
+    """The monitors of clocks: what two of them together may be off against what they are to tell."""
+    took_s = np.array(job.messages["end_s"]) - np.array(job.messages["start_s"])
+    worst_s = sum(sorted(agent.clock.error_s for agent in agents.values())[-2:])
+    return {
+        "clock_error": worst_s / max(float(np.median(took_s)), worst_s),
+        "clock_drift": max(agent.clock.sure_drift_ppm for agent in agents.values()),
+    }
 
 
 def _overflow(statistics: dict[str, Any]) -> int:

@@ -50,6 +50,15 @@ BOUNDS: dict[str, Bound] = {
     "pfc_dropped_packets": Bound(
         0, "packets", "packets that lossless queues dropped for want of buffer", "PFC is there so that they do not",
     ),
+    "clock_error": Bound(
+        0.1, "share", "how far apart two hosts' clocks may be taken, against the median message's duration",
+        "a message's time is taken from the clocks of two hosts: a tenth of it is the most that may be theirs",
+    ),
+    "clock_drift": Bound(
+        200, "ppm", "what a host's clock surely ran faster or slower than the controller's",
+        "crystals are within 100 ppm; more is a clock that was stepped or slewed, and between two readings of it times "
+        "cannot be told",
+    ),
     "link_utilisation": Bound(
         1.01, "share", "busiest switch port's bytes against its shaper's rate",
         "shapers were measured exact to 0.5 %, and a port's last packets leave after the job's end",

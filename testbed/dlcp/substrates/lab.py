@@ -1,0 +1,154 @@
+"""The substrate `lab`: agents on hosts over SSH, switches as they were deployed. Nothing is configured here.
+
+Whoever may change a lab does it by the playbooks (Operator); this reads what is there, and refuses what is not what a
+run needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from dlcp.errors import MachineCannot, Problem, Problems
+from dlcp.model.inventory import Lab
+from dlcp.model.qos import QosIntent
+from dlcp.model.result import RunResult
+from dlcp.model.run import Run
+from dlcp.model.topology import Graph
+from dlcp.model.workload import HostSettings
+from dlcp.substrates.base import OnProgress
+from dlcp.substrates.conductor import Conductor
+from dlcp.substrates.lab_agents import LabHosts, connect, open_all
+from dlcp.substrates.lab_site import LabFacts, LabSite
+from dlcp.substrates.lab_state import BOX, Boxes, Held, HostState, host_states
+from dlcp.substrates.remote import Remote
+from dlcp.substrates.run_plan import plan_run
+from dlcp.switches.lab.render import Rendered
+
+
+class Operator(Protocol):
+    """What is done to a lab, or asked of it, by the playbooks.
+
+    changes: whether it may change anything. how: what a person types to have an intent or host settings there.
+    """
+
+    changes: bool
+    how: str
+
+    def rendered(self, intent: QosIntent) -> Mapping[str, Rendered]:
+        """What an intent is for each switch. Raises Problems when a switch cannot."""
+
+    def held(self, intent: QosIntent) -> Mapping[str, Held]:
+        """What every switch holds, asked by the playbooks."""
+
+    def deploy(self, intent: QosIntent, on_progress: OnProgress) -> None:
+        """Bring it onto all switches. Raises Problem when it is not there then."""
+
+    def set_hosts(self, settings: HostSettings, *, afresh: bool, on_progress: OnProgress) -> None:
+        """Bring settings onto all hosts; afresh: what was set before is first put back. Raises as deploy does."""
+
+
+class LabSubstrate:
+    """Runs experiments on a lab, one after the other, over connections that stay. nodes: of the experiment."""
+
+    def __init__(self, lab: Lab, graph: Graph, operator: Operator) -> None:
+        self._lab = lab
+        self._graph = graph
+        self._operator = operator
+        self._hosts = LabHosts(lab, graph.hosts)
+        self._boxes = Boxes({}, {})
+        self._remotes: dict[str, Remote] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        boxes = {
+            name: self._lab.switches[name]
+            for name in self._graph.switches
+            if self._lab.switches[name].device.system == BOX
+        }
+        with ExitStack() as stack:
+            stack.enter_context(self._hosts)
+            self._remotes = connect({name: switch.login for name, switch in boxes.items()})
+            for remote in self._remotes.values():
+                stack.callback(remote.close)
+            self._boxes = Boxes(boxes, self._remotes)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stack.close()
+
+    def run(self, run: Run, directory: Path, on_progress: OnProgress) -> RunResult:
+        """See Substrate. Raises MachineCannot when the lab is not what the run needs: then no other run is tried."""
+        plan = plan_run(run)
+        open_all([*self._hosts.remotes.values(), *self._remotes.values()])
+        facts = self.prepare(plan.intent, plan.hosts, on_progress)
+        return Conductor(plan, LabSite(plan, facts, self._hosts, self._boxes), directory, on_progress).conduct()
+
+    def require(self, runs: Iterable[Run]) -> None:
+        """Raises Problems with all that is not as some runs need it, without changing anything: for an operator that
+        may not."""
+        needed = {}
+        for plan in map(plan_run, runs):
+            needed.setdefault(f"{plan.intent.model_dump_json()} {plan.hosts.model_dump_json()}", plan)
+        problems: list[Problem] = []
+        for plan in needed.values():
+            label = plan.run.scheme.label
+            states = self._host_states(plan.hosts)
+            for one in [*self.troubles(self._operator.rendered(plan.intent)), *self._host_problems(states, plan.hosts)]:
+                problems.append(MachineCannot(one.where, f"for {label}: {one.what}", one.hint))
+        if problems:
+            raise Problems(problems)
+
+    def prepare(self, intent: QosIntent, settings: HostSettings, on_progress: OnProgress) -> LabFacts:
+        """Have switches and hosts as a run needs them, or refuse with all that is otherwise."""
+        rendered = self._operator.rendered(intent)
+        on_progress(0.0, "asking switches and hosts")
+        if self._operator.changes:
+            if self.troubles(rendered):
+                self._operator.deploy(intent, on_progress)
+            missed = _missed(self._host_states(settings), settings)
+            if missed:
+                # What a scheme before has set and this one does not name would stay: it goes back first.
+                self._operator.set_hosts(settings, afresh=settings.rto_min_s is None, on_progress=on_progress)
+        states = self._host_states(settings)
+        if problems := [*self.troubles(rendered), *self._host_problems(states, settings)]:
+            raise Problems(list(problems)) if len(problems) > 1 else problems[0]
+        return LabFacts(self._lab, rendered, states)
+
+    def troubles(self, rendered: Mapping[str, Rendered]) -> list[MachineCannot]:
+        """Switches of the experiment that hold another intent, or have drifted from it."""
+        held = dict(self._boxes.held())
+        if any(name not in held for name in self._graph.switches):
+            held |= self._operator.held(next(iter(rendered.values())).intended)
+        problems = []
+        for name in self._graph.switches:
+            wanted, found = rendered[name], held[name]
+            needed = f"the run needs {wanted.intended.name} ({wanted.digest})"
+            if found.digest != wanted.digest:
+                there = f"{found.intent or 'an intent'} ({found.digest})" if found.digest else "no QoS of ours"
+                problems.append(MachineCannot(name, f"{there} is deployed; {needed}", self._operator.how))
+            elif found.differences:
+                what = f"has drifted from what was deployed: {'; '.join(found.differences)}"
+                problems.append(MachineCannot(name, what, self._operator.how))
+        return problems
+
+    def _host_states(self, settings: HostSettings) -> dict[str, HostState]:
+        hosts = {name: self._lab.hosts[name] for name in self._graph.hosts}
+        return host_states(hosts, self._hosts.remotes, settings.sysctls)
+
+    def _host_problems(self, states: Mapping[str, HostState], settings: HostSettings) -> list[Problem]:
+        return [
+            MachineCannot(host, f"is not set up as the scheme needs: {'; '.join(told)}", self._operator.how)
+            for host, told in _missed(states, settings).items()
+        ]
+
+
+def _missed(states: Mapping[str, HostState], settings: HostSettings) -> dict[str, list[str]]:
+    return {host: told for host, state in states.items() if (told := state.misses(settings))}
+
+
+SUBSTRATE = LabSubstrate

@@ -1,0 +1,207 @@
+"""What a lab's switches and hosts hold, read over SSH; and what they count, of systems that count exactly."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from dlcp.errors import ExitCode, Problem
+from dlcp.model.inventory import LabHost, LabSwitch
+from dlcp.model.result import DROP_CAUSES
+from dlcp.model.workload import HostSettings
+from dlcp.substrates.remote import SHOWN, Done, Remote
+
+BOX = "linux"
+"""The system whose switches run our own program: it reads back and counts exactly."""
+COMMAND_TIMEOUT_S = 30.0
+DRAIN_TRIES = 20
+DRAIN_S = 0.1
+_AT_A_TIME = 16
+_RTO_MIN = re.compile(r"\brto_min (?:lock )?(\d+)(ms|s)\b")
+_UNITS_S = {"ms": 1e-3, "s": 1.0}
+_KEPT = ("switch", "port", "queue", "precedence", "peak_backlog_bytes", "backlog_histogram")
+"""Columns of the table `ports` that are no growing counters; a histogram's buckets are."""
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a switch holds: the digest of what it was told ("" = nothing of ours) and where it has drifted from that."""
+
+    digest: str
+    differences: tuple[str, ...] = ()
+    intent: str = ""
+
+
+class Boxes:
+    """Linux switches and connections to them, by name."""
+
+    def __init__(self, switches: Mapping[str, LabSwitch], remotes: Mapping[str, Remote]) -> None:
+        self._switches = dict(switches)
+        self._remotes = remotes
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them."""
+        return tuple(self._switches)
+
+    def held(self) -> dict[str, Held]:
+        """What each holds."""
+        found = self._each("read")
+        return {
+            name: Held(said["digest"], tuple(said["differences"]), said.get("intent", ""))
+            for name, said in found.items()
+        }
+
+    def reset(self) -> None:
+        """Let the peaks of their backlogs begin anew."""
+        self._each("reset")
+
+    def rows(self) -> Rows:
+        """Rows of the table `ports` since some beginning, ports named SWITCH-NEIGHBOUR."""
+        rows: Rows = []
+        for name, said in self._each("counters").items():
+            wiring = self._switches[name].wiring
+            for row in said["rows"]:
+                if row["port"] in wiring:
+                    rows.append({**row, "switch": name, "port": f"{name}-{wiring[row['port']]}"})
+        return rows
+
+    def rows_at_rest(self) -> Rows:
+        """The same once nothing waits in a queue, or after a while."""
+        for _ in range(DRAIN_TRIES):
+            rows = self.rows()
+            if all(row["enqueued_packets"] == row["sent_packets"] for row in rows):
+                break
+            time.sleep(DRAIN_S)
+        return rows
+
+    def _each(self, verb: str) -> dict[str, dict[str, Any]]:
+        return at_all(self._switches, lambda name: self._ask(name, verb))
+
+    def _ask(self, name: str, verb: str) -> dict[str, Any]:
+        words = [self._switches[name].python, "-m", "dlcp.switches.box", verb]
+        done = self._remotes[name].run(words, timeout_s=COMMAND_TIMEOUT_S, stdin="{}")
+        try:
+            answer = json.loads(done.stdout)
+        except ValueError:
+            raise _unexpected(self._remotes[name], words, "one JSON object", done) from None
+        if problem := answer.get("problem"):
+            raise Problem(
+                f"{name}: {problem['where']}", problem["what"], problem["hint"], exit_code=ExitCode.MACHINE_CANNOT
+            )
+        return dict(answer)
+
+
+def differences(before: Rows, after: Rows) -> Rows:
+    """What was counted in between, of the ports that are in both; peaks as they are after."""
+    earlier = {(row["port"], row["queue"], row["precedence"]): row for row in before}
+    found = []
+    for row in after:
+        was = earlier[row["port"], row["queue"], row["precedence"]]
+        histogram = row["backlog_histogram"]
+        found.append(
+            {name: value if name in _KEPT else value - was[name] for name, value in row.items()}
+            | {"backlog_histogram": [a - b for a, b in zip(histogram, was["backlog_histogram"], strict=True)]}
+        )
+    return found
+
+
+def unaccounted(rows: Rows) -> list[str]:
+    """Where what came into a queue did not leave it; where what came into a switch neither."""
+    told = [
+        f"{row['port']} queue {row['queue']} precedence {row['precedence']}: {row['enqueued_packets']} packets "
+        f"enqueued, {row['sent_packets']} sent"
+        for row in rows
+        if row["enqueued_packets"] != row["sent_packets"]
+    ]
+    for switch in dict.fromkeys(row["switch"] for row in rows):
+        mine = [row for row in rows if row["switch"] == switch]
+        received = sum(row["received_packets"] for row in mine)
+        dropped = sum(row[f"dropped_{cause}_packets"] for row in mine for cause in DROP_CAUSES)
+        enqueued = sum(row["enqueued_packets"] for row in mine)
+        if received != enqueued + dropped:
+            told.append(f"switch {switch}: {received} packets came in, {enqueued} enqueued, {dropped} dropped")
+    return told
+
+
+@dataclass(frozen=True)
+class HostState:
+    """A host's network stack as it is: sysctls by name, the floor of the retransmission timer on its fabric's routes
+    (None = the kernel's own)."""
+
+    sysctls: dict[str, str] = field(default_factory=dict)
+    rto_min_s: float | None = None
+
+    def misses(self, wanted: HostSettings) -> list[str]:
+        """Where it is not what is wanted, in words."""
+        told = [
+            f"{name} is {self.sysctls.get(name)}, not {value}"
+            for name, value in wanted.sysctls.items()
+            if self.sysctls.get(name) != value
+        ]
+        if self.rto_min_s != rounded(wanted.rto_min_s):
+            told.append(f"rto_min of its routes is {_floor(self.rto_min_s)}, not {_floor(rounded(wanted.rto_min_s))}")
+        return told
+
+
+def rounded(floor_s: float | None) -> float | None:
+    """A floor as the kernel keeps it: whole milliseconds, at least one."""
+    return None if floor_s is None else max(1, round(floor_s * 1000)) / 1000
+
+
+def host_states(
+    hosts: Mapping[str, LabHost], remotes: Mapping[str, Remote], sysctls: Iterable[str]
+) -> dict[str, HostState]:
+    """Of each host; sysctls: those to read."""
+    names = list(sysctls)
+
+    def read(name: str) -> HostState:
+        values: dict[str, str] = {}
+        if names:
+            files = [f"/proc/sys/{one.replace('.', '/')}" for one in names]
+            lines = _run(remotes[name], ["cat", *files]).splitlines()
+            values = {one: " ".join(line.split()) for one, line in zip(names, lines, strict=True)}
+        routes = _run(remotes[name], ["ip", "-4", "route", "show", "dev", hosts[name].interface]).splitlines()
+        floors = {_rto_min_s(route) for route in routes if route.strip()}
+        if len(floors) > 1:
+            what = f"routes on {hosts[name].interface} have different floors: {sorted(map(_floor, floors))}"
+            raise Problem(remotes[name].where, what, "ip route show; give all the same rto_min, or none")
+        return HostState(values, floors.pop() if floors else None)
+
+    return at_all(hosts, read)
+
+
+def at_all(names: Iterable[str], work: Callable[[str], Any]) -> dict[str, Any]:
+    """Do something at each device, some at a time: most of it is waiting. Raises what went wrong at the first."""
+    listed = list(names)
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        return dict(zip(listed, pool.map(work, listed), strict=True))
+
+
+def _run(remote: Remote, words: list[str]) -> str:
+    done = remote.run(words, timeout_s=COMMAND_TIMEOUT_S)
+    if done.status:
+        raise _unexpected(remote, words, "exit status 0", done)
+    return done.stdout
+
+
+def _rto_min_s(route: str) -> float | None:
+    match = _RTO_MIN.search(route)
+    return int(match[1]) * _UNITS_S[match[2]] if match else None
+
+
+def _floor(floor_s: float | None) -> str:
+    return "the kernel's own" if floor_s is None else f"{floor_s * 1000:g} ms"
+
+
+def _unexpected(remote: Remote, words: list[str], expected: str, done: Done) -> Problem:
+    said = (done.stderr or done.stdout).strip()[-SHOWN:]
+    what = f"`{' '.join(words)}`: expected {expected}, received exit status {done.status}: {said}"
+    return Problem(remote.where, what, exit_code=ExitCode.MACHINE_CANNOT)
