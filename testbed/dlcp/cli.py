@@ -13,12 +13,13 @@ from cyclopts import App, CycloptsError, Parameter
 
 from dlcp import __version__
 from dlcp.cli_bench import Json, bench
-from dlcp.cli_switch import switch
+from dlcp.cli_switch import LabFile, switch
 from dlcp.errors import ExitCode, MachineCannot, Problem, Problems
 from dlcp.paths import install_command
 
 if TYPE_CHECKING:
     from dlcp.model.experiment import Expectation
+    from dlcp.runner.lab_runs import LabChoice
 
 RESULTS = Path("results")
 _FILE_TROUBLE = {
@@ -44,7 +45,24 @@ app = App(
 )
 
 Results = Annotated[Path, Parameter(name="--results", help="Folder that results are in.")]
-On = Annotated[str, Parameter(name="--on", help="Substrate to run on: emulate.")]
+On = Annotated[str, Parameter(name="--on", help="Substrate to run on: emulate, or lab.")]
+Deploy = Annotated[
+    bool,
+    Parameter(
+        name="--deploy",
+        negative="",
+        help="On a lab: bring each scheme's QoS intent onto the switches and its settings onto the hosts, as runs need "
+        "them. Without it a lab that is not as a run needs it is refused.",
+    ),
+]
+Degrade = Annotated[
+    bool,
+    Parameter(
+        name="--degrade",
+        negative="",
+        help="On a lab: where a switch lacks something, do what its system declares instead; every result says so.",
+    ),
+]
 ScaleDown = Annotated[
     bool,
     Parameter(
@@ -148,6 +166,9 @@ def plan(
     experiment: str,
     *,
     on: On = "emulate",
+    lab: LabFile = None,
+    deploy: Deploy = False,
+    degrade: Degrade = False,
     results: Results = RESULTS,
     scale_down: ScaleDown = False,
     json: Json = False,
@@ -158,7 +179,8 @@ def plan(
     from dlcp.runner.check import ready
     from dlcp.runner.outline import outline
 
-    found = outline(ready(find_experiment(experiment)), on, results, scale_down=scale_down)
+    choice = _lab(on, lab, deploy=deploy, degrade=degrade)
+    found = outline(ready(find_experiment(experiment)), on, results, scale_down=scale_down, lab=choice)
     if json:
         screen.print_json(found.data())
     else:
@@ -172,6 +194,9 @@ def run(
     experiment: str,
     *,
     on: On = "emulate",
+    lab: LabFile = None,
+    deploy: Deploy = False,
+    degrade: Degrade = False,
     results: Results = RESULTS,
     retry_suspect: Annotated[bool, Parameter(negative="", help="Make suspect runs again, as failed ones are.")] = False,
     scale_down: ScaleDown = False,
@@ -186,12 +211,18 @@ def run(
     from dlcp.runner.preflight import preflight
 
     experiment_ready = ready(find_experiment(experiment))
-    found = outline(experiment_ready, on, results, retry_suspect=retry_suspect, scale_down=scale_down)
+    choice = _lab(on, lab, deploy=deploy, degrade=degrade)
+    found = outline(experiment_ready, on, results, retry_suspect=retry_suspect, scale_down=scale_down, lab=choice)
     preflight(found, results)
     screen.print_problems(found.plan.ready.warnings, warning=True)
     screen.print_summary(found)
+    substrate = None
+    if choice is not None and found.todo:
+        from dlcp.runner.lab_runs import opened_lab
+
+        substrate = opened_lab(choice, experiment_ready.path, found.todo)
     with progress_on(screen.console()) as listener:
-        execution = execute(found.plan, results, listener, retry_suspect=retry_suspect)
+        execution = execute(found.plan, results, listener, retry_suspect=retry_suspect, substrate=substrate)
     if not execution.trusted:
         screen.print_execution(execution)
         return execution.exit_code
@@ -325,6 +356,21 @@ def _explain(problems: list[Problem]) -> int:
 
     screen.print_problems(problems)
     return max(problem.exit_code for problem in problems)
+
+
+def _lab(on: str, lab: Path | None, *, deploy: bool, degrade: bool) -> LabChoice | None:
+    """The lab that a command means, when it means one. Problem when words are given that only a lab knows."""
+    if on != "lab":
+        for word, given in (("--lab", lab), ("--deploy", deploy), ("--degrade", degrade)):
+            if given:
+                raise Problem(word, f"is of a lab, and this is --on {on}", "--on lab")
+        return None
+    try:
+        from dlcp.runner.find_lab import find_lab
+        from dlcp.runner.lab_runs import LabChoice
+    except ModuleNotFoundError as error:
+        raise MachineCannot("--on lab", f"needs {error.name}", install_command("lab")) from error
+    return LabChoice(find_lab(lab), deploy=deploy, degrade=degrade)
 
 
 def _calibrate(*, even_if_busy: bool, json: bool) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlcp.runner import scale_down as scaling_down
 from dlcp.runner.admission import Load, Machine, admit, factor_that_fits, loads_of
@@ -17,6 +17,9 @@ from dlcp.runner.plan import Cell, Plan, plan
 from dlcp.runner.stands_for import sentences, stands_for
 from dlcp.runner.store import Store
 from dlcp.runner.supported import require_supported
+
+if TYPE_CHECKING:
+    from dlcp.runner.lab_runs import LabChoice
 
 
 @dataclass(frozen=True)
@@ -55,10 +58,17 @@ class Outline:
 
 
 def outline(
-    ready: Ready, substrate: str, results: Path, *, retry_suspect: bool = False, scale_down: bool = False
+    ready: Ready,
+    substrate: str,
+    results: Path,
+    *,
+    retry_suspect: bool = False,
+    scale_down: bool = False,
+    lab: LabChoice | None = None,
 ) -> Outline:
     """Plan an experiment. scale_down: leave to make it lighter when this machine cannot carry it as it is; without it
-    that is MachineCannot. Problem when the substrate is unknown."""
+    that is MachineCannot. lab: which, on that substrate. Problem when the substrate is unknown; Problems when the
+    experiment does not fit the lab."""
     machine = Machine(len(os.sched_getaffinity(0)), costs())
     emulated, scaled = substrate == "emulate", ""
     if emulated and scale_down:
@@ -66,7 +76,7 @@ def outline(
         if factor is not None and factor > 1:
             whole, ready = ready, scaling_down.scaled_down(ready, factor)
             scaled = scaling_down.sentence(whole, ready)
-    planned = plan(ready, substrate)
+    planned = plan(ready, substrate) if lab is None else _on_lab(ready, lab)
     loads = admit(ready, machine) if emulated else []
     if emulated:
         require_supported(ready.experiment)
@@ -76,6 +86,13 @@ def outline(
     return Outline(
         planned, tuple(todo), tuple(loads), machine.costs, time, stands_for(ready), tuple(sentences(ready)), scaled
     )
+
+
+def _on_lab(ready: Ready, lab: LabChoice) -> Plan:
+    from dlcp.runner.lab_runs import few_deployments, lacking
+
+    planned = plan(ready, "lab", where=lab.where, lacking=lacking(ready, lab))
+    return few_deployments(planned) if lab.deploy else planned
 
 
 def _run_data(cell: Cell, *, done: bool) -> dict[str, Any]:

@@ -71,7 +71,9 @@ def known_substrates() -> list[str]:
     ]
 
 
-def plan(ready: Ready, substrate: str = "emulate", *, where: str = "", lacking: Mapping[str, str] | None = None) -> Plan:
+def plan(
+    ready: Ready, substrate: str = "emulate", *, where: str = "", lacking: Mapping[str, str] | None = None
+) -> Plan:
     """All runs of an experiment. The same file, workloads and schemes give the same plan, on any machine.
 
     where: the lab's name. lacking: label → why that scheme cannot run there. Problem when the substrate is not known.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from dlcp.errors import MachineCannot, Problems
@@ -20,6 +21,8 @@ def preflight(outline: Outline, results: Path) -> None:
     groups = [doctor.Group("results", (doctor.room(results, len(outline.todo) * RUN_BYTES),))]
     if outline.plan.substrate == "emulate":
         groups += [doctor.emulation(), doctor.native_core()]
+    if outline.plan.substrate == "lab":
+        groups += [replace(doctor.lab(), needed=True), doctor.native_core()]
     if any(isinstance(cell.run.workload, Training) for cell in outline.todo):
         groups.append(doctor.training_jobs())
     _refuse(groups)

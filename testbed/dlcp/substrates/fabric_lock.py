@@ -13,7 +13,7 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -68,7 +68,11 @@ def release(path: Path, *, pid: int | None = None) -> None:
 
 @contextmanager
 def held(path: Path, what: str) -> Iterator[None]:
-    """Have the fabric for a block. Raises as take does."""
+    """Have the fabric for a block; a block within another of this process gives nothing back. Raises as take does."""
+    holder = _read(path)
+    if holder is not None and holder == replace(_holder(os.getpid(), holder.what), since=holder.since):
+        yield
+        return
     take(path, what)
     try:
         yield

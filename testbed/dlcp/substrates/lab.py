@@ -25,7 +25,7 @@ from dlcp.substrates.lab_agents import LabHosts, connect, open_all
 from dlcp.substrates.lab_site import LabFacts, LabSite
 from dlcp.substrates.lab_state import BOX, Boxes, Held, HostState, host_states
 from dlcp.substrates.remote import Remote
-from dlcp.substrates.run_plan import plan_run
+from dlcp.substrates.run_plan import RunPlan, plan_run
 from dlcp.switches.lab.render import Rendered
 
 
@@ -35,14 +35,19 @@ class Operator(Protocol):
     changes: whether it may change anything. how: what a person types to have an intent or host settings there.
     """
 
-    changes: bool
     how: str
+
+    @property
+    def changes(self) -> bool: ...
 
     def rendered(self, intent: QosIntent) -> Mapping[str, Rendered]:
         """What an intent is for each switch. Raises Problems when a switch cannot."""
 
-    def held(self, intent: QosIntent) -> Mapping[str, Held]:
+    def held(self) -> Mapping[str, Held]:
         """What every switch holds, asked by the playbooks."""
+
+    def name_of(self, digest: str) -> str:
+        """The name of the intent that a switch with this digest was told."""
 
     def deploy(self, intent: QosIntent, on_progress: OnProgress) -> None:
         """Bring it onto all switches. Raises Problem when it is not there then."""
@@ -91,7 +96,7 @@ class LabSubstrate:
     def require(self, runs: Iterable[Run]) -> None:
         """Raises Problems with all that is not as some runs need it, without changing anything: for an operator that
         may not."""
-        needed = {}
+        needed: dict[str, RunPlan] = {}
         for plan in map(plan_run, runs):
             needed.setdefault(f"{plan.intent.model_dump_json()} {plan.hosts.model_dump_json()}", plan)
         problems: list[Problem] = []
@@ -123,13 +128,14 @@ class LabSubstrate:
         """Switches of the experiment that hold another intent, or have drifted from it."""
         held = dict(self._boxes.held())
         if any(name not in held for name in self._graph.switches):
-            held |= self._operator.held(next(iter(rendered.values())).intended)
+            held |= self._operator.held()
         problems = []
         for name in self._graph.switches:
             wanted, found = rendered[name], held[name]
             needed = f"the run needs {wanted.intended.name} ({wanted.digest})"
             if found.digest != wanted.digest:
-                there = f"{found.intent or 'an intent'} ({found.digest})" if found.digest else "no QoS of ours"
+                name_there = found.intent or (self._operator.name_of(found.digest) if found.digest else "")
+                there = f"{name_there} ({found.digest})" if found.digest else "no QoS of ours"
                 problems.append(MachineCannot(name, f"{there} is deployed; {needed}", self._operator.how))
             elif found.differences:
                 what = f"has drifted from what was deployed: {'; '.join(found.differences)}"
