@@ -28,7 +28,7 @@ def backlog(results: Results, job: str, labels: tuple[str, ...]) -> Figure | Non
     buffer_bytes = results.example(job).regime.get("port_buffer_bytes")
     with style.applied():
         fig, axes = style.figure(
-            results.example(job).regime, 9.0, 1.0 + 1.7 * len(runs), len(runs), 1, sharex=True, sharey=True
+            results.regime(job), 9.0, 1.0 + 1.7 * len(runs), len(runs), 1, sharex=True, sharey=True
         )
         for [ax], (label, run) in zip(axes, runs.items(), strict=True):
             _draw(ax, table[table["run_id"] == run.result.run_id], ports, _start_s(results, run))

@@ -52,7 +52,7 @@ def queues(results: Results, job: str, labels: tuple[str, ...]) -> Figure | None
     shown = sorted(int(queue) for queue in counts[counts[_COUNTS].sum(axis=1) > 0]["queue"].unique())
     with style.applied():
         fig, axes = style.figure(
-            results.example(job).regime, max(9.0, 2.4 * len(labels)), 5.0 if marked else 3.2, 1 + marked, len(labels),
+            results.regime(job), max(9.0, 2.4 * len(labels)), 5.0 if marked else 3.2, 1 + marked, len(labels),
             sharex=True, sharey="row",
         )  # fmt: skip
         for column, label in enumerate(labels):
@@ -130,7 +130,7 @@ def topology(results: Results) -> Figure | None:
     width = max(9.0, 0.8 * len(graph.hosts))
     ((usual_bps, _),) = Counter(link.rate_bps for link in graph.links).most_common(1)
     with style.applied():
-        fig, [[ax]] = style.figure(results.example().regime, width, 3.6, 1, 1)
+        fig, [[ax]] = style.figure(results.regime(), width, 3.6, 1, 1)
         for link in graph.links:
             (xa, ya), (xb, yb) = places[link.a], places[link.b]
             ax.plot([xa, xb], [ya, yb], color="#8c959f", linewidth=1.3, zorder=1)

@@ -93,6 +93,20 @@ class Results:
         fitting = [run for run in self.runs if job in (None, run.result.job) and label in (None, run.result.label)]
         return min(fitting, key=lambda run: not run.trusted).result
 
+    def regime(self, job: str | None = None) -> dict[str, Any]:
+        """What every plot of a job carries: the scaling, and what switches did not do as they should."""
+        degraded = self.degraded
+        return self.example(job).regime | ({"degraded": "; ".join(degraded)} if degraded else {})
+
+    @property
+    def degraded(self) -> tuple[str, ...]:
+        """What switches did instead of what runs asked for, a line each: which schemes' runs, which switches, what."""
+        found: dict[str, dict[str, None]] = {}
+        for run in self.runs:
+            for line in run.result.degradations:
+                found.setdefault(line, {})[run.result.label] = None
+        return tuple(f"{', '.join(labels)}: {line}" for line, labels in found.items())
+
     def scheme_of(self, label: str) -> str:
         """The scheme behind a label."""
         return next(run.result.scheme for run in self.runs if run.result.label == label)

@@ -24,6 +24,17 @@ def fidelity_rows(results: Results) -> list[dict[str, Any]]:
     return rows
 
 
+def unwatched_rows(results: Results) -> list[dict[str, str]]:
+    """A row for each monitor that some runs did not have, and why: silence would look like a good value."""
+    found: dict[tuple[str, str], int] = {}
+    for run in results.runs:
+        for monitor, why in run.result.unwatched.items():
+            found[monitor, why] = found.get((monitor, why), 0) + 1
+    return [
+        {"monitor": show_name(monitor), "why": why, "runs": str(count)} for (monitor, why), count in found.items()
+    ]
+
+
 def left_out_rows(results: Results) -> list[dict[str, str]]:
     """Runs that count in no mean (suspect, failed, unsupported), and directories that were not read, with reasons."""
     runs = [

@@ -28,7 +28,7 @@ def overview(comparison: Comparison, job: str) -> Figure:
     shown = [METRICS[name] for name in _TITLES if METRICS[name] in mine.metrics]
     with style.applied():
         fig, [[tail, *times]] = style.figure(
-            results.example(job).regime, WIDTH_IN, HEIGHT_IN, 1, 1 + len(shown),
+            results.regime(job), WIDTH_IN, HEIGHT_IN, 1, 1 + len(shown),
             gridspec_kw={"width_ratios": [1.6, *(1 for _ in shown)]},
         )  # fmt: skip
         for label in mine.labels:

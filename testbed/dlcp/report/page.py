@@ -19,7 +19,7 @@ from dlcp.report.checks import losses, replicas
 from dlcp.report.comparison import Comparison, JobComparison
 from dlcp.report.expectations import Outcome
 from dlcp.report.headline import job_sentences
-from dlcp.report.monitors import fidelity_rows, left_out_rows
+from dlcp.report.monitors import fidelity_rows, left_out_rows, unwatched_rows
 from dlcp.report.remarks import slow_messages_remark
 from dlcp.report.settings import differing_qos, fault_lines, knob_rows, provenance_rows, regime_rows
 from dlcp.report.words import show_estimate, show_gain, unit_of
@@ -35,6 +35,8 @@ def page(comparison: Comparison, outcomes: tuple[Outcome, ...], problems: tuple[
         headline={job.job: job_sentences(job) for job in comparison.jobs},
         outcomes=outcomes,
         problems=problems,
+        degraded=results.degraded,
+        unwatched=unwatched_rows(results),
         colours={label: look.colour for label, look in style.scheme_styles(results).items()},
         regime=regime_rows(results),
         faults=fault_lines(results),

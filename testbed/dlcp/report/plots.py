@@ -38,7 +38,7 @@ def gains(comparison: Comparison, job: str) -> Figure | None:
         return None
     styles = style.scheme_styles(comparison.results)
     with style.applied():
-        fig, [[ax]] = style.figure(comparison.results.example(job).regime, 9.0, 1.6 + 0.36 * len(metrics), 1, 1)
+        fig, [[ax]] = style.figure(comparison.results.regime(job), 9.0, 1.6 + 0.36 * len(metrics), 1, 1)
         for row, metric in enumerate(metrics):
             for place, against in enumerate(others):
                 y = row + 0.22 * (place - (len(others) - 1) / 2)
@@ -77,7 +77,7 @@ def times(comparison: Comparison, job: str) -> Figure | None:
     if not shown:
         return None
     with style.applied():
-        fig, [axes] = style.figure(comparison.results.example(job).regime, 9.0, 3.4, 1, len(shown))
+        fig, [axes] = style.figure(comparison.results.regime(job), 9.0, 3.4, 1, len(shown))
         for ax, metric in zip(axes, shown, strict=True):
             draw_times(ax, comparison, mine, metric)
         fig.suptitle(f"{job}: times by scheme", fontsize=11, fontweight="bold")
@@ -130,7 +130,7 @@ def message_cdf(comparison: Comparison, job: str) -> Figure | None:
     ideal_s = ideal_s_of(comparison, job, "message_s")
     with style.applied():
         fig, axes = style.figure(
-            comparison.results.example(job).regime, 9.0, 6.2, 2, len(legs), sharex="col", sharey="row"
+            comparison.results.regime(job), 9.0, 6.2, 2, len(legs), sharex="col", sharey="row"
         )
         for column, leg in enumerate(legs):
             for label in mine.labels:
@@ -206,7 +206,7 @@ def accuracy(comparison: Comparison, job: str) -> Figure | None:
         return None
     styles = style.scheme_styles(comparison.results)
     with style.applied():
-        fig, [[ax]] = style.figure(comparison.results.example(job).regime, 9.0, 4.3, 1, 1)
+        fig, [[ax]] = style.figure(comparison.results.regime(job), 9.0, 4.3, 1, 1)
         for label in mine.labels:
             curves = [curve.sort_values("step") for _, curve in table[table["label"] == label].groupby("run_id")]
             if curves:

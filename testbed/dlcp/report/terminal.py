@@ -56,6 +56,8 @@ def print_rest(
     console: Console, results: Results, problems: tuple[str, ...], headline: tuple[str, ...], page: Path
 ) -> None:
     """What went wrong, what was left out, the result in sentences, and where the page is."""
+    for line in results.degraded:
+        console.print(Text(f"  degraded: {line}", style="yellow"))
     for problem in problems:
         console.print(Text(f"  ✗ {problem}", style="bold red"))
     for run in results.runs:
