@@ -30,9 +30,7 @@ def unwatched_rows(results: Results) -> list[dict[str, str]]:
     for run in results.runs:
         for monitor, why in run.result.unwatched.items():
             found[monitor, why] = found.get((monitor, why), 0) + 1
-    return [
-        {"monitor": show_name(monitor), "why": why, "runs": str(count)} for (monitor, why), count in found.items()
-    ]
+    return [{"monitor": show_name(monitor), "why": why, "runs": str(count)} for (monitor, why), count in found.items()]
 
 
 def left_out_rows(results: Results) -> list[dict[str, str]]:

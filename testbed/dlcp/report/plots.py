@@ -129,9 +129,7 @@ def message_cdf(comparison: Comparison, job: str) -> Figure | None:
     styles = style.scheme_styles(comparison.results)
     ideal_s = ideal_s_of(comparison, job, "message_s")
     with style.applied():
-        fig, axes = style.figure(
-            comparison.results.regime(job), 9.0, 6.2, 2, len(legs), sharex="col", sharey="row"
-        )
+        fig, axes = style.figure(comparison.results.regime(job), 9.0, 6.2, 2, len(legs), sharex="col", sharey="row")
         for column, leg in enumerate(legs):
             for label in mine.labels:
                 if len(drawn[leg, label].values):

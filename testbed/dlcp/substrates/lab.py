@@ -101,10 +101,8 @@ class LabSubstrate:
             needed.setdefault(f"{plan.intent.model_dump_json()} {plan.hosts.model_dump_json()}", plan)
         problems: list[Problem] = []
         for plan in needed.values():
-            label = plan.run.scheme.label
-            states = self._host_states(plan.hosts)
-            for one in [*self.troubles(self._operator.rendered(plan.intent)), *self._host_problems(states, plan.hosts)]:
-                problems.append(MachineCannot(one.where, f"for {label}: {one.what}", one.hint))
+            for one in self._problems(self._operator.rendered(plan.intent), plan.hosts):
+                problems.append(MachineCannot(one.where, f"for {plan.run.scheme.label}: {one.what}", one.hint))
         if problems:
             raise Problems(problems)
 
@@ -113,44 +111,48 @@ class LabSubstrate:
         rendered = self._operator.rendered(intent)
         on_progress(0.0, "asking switches and hosts")
         if self._operator.changes:
-            if self.troubles(rendered):
+            if self._switch_troubles(rendered):
                 self._operator.deploy(intent, on_progress)
-            missed = _missed(self._host_states(settings), settings)
-            if missed:
+            if _missed(self._host_states(settings), settings):
                 # What a scheme before has set and this one does not name would stay: it goes back first.
                 self._operator.set_hosts(settings, afresh=settings.rto_min_s is None, on_progress=on_progress)
-        states = self._host_states(settings)
-        if problems := [*self.troubles(rendered), *self._host_problems(states, settings)]:
-            raise Problems(list(problems)) if len(problems) > 1 else problems[0]
-        return LabFacts(self._lab, rendered, states)
+        if problems := self._problems(rendered, settings):
+            raise Problems(problems)
+        return LabFacts(self._lab, rendered, self._host_states(settings))
 
-    def troubles(self, rendered: Mapping[str, Rendered]) -> list[MachineCannot]:
-        """Switches of the experiment that hold another intent, or have drifted from it."""
+    def _problems(self, rendered: Mapping[str, Rendered], settings: HostSettings) -> list[Problem]:
+        """Each told once, with all switches or hosts that have it."""
+        found: dict[str, list[str]] = {}
+        for name, what in self._switch_troubles(rendered).items():
+            found.setdefault(what, []).append(name)
+        for name, told in _missed(self._host_states(settings), settings).items():
+            found.setdefault(f"not set up as the scheme needs: {'; '.join(told)}", []).append(name)
+        return [MachineCannot(", ".join(names), what, self._operator.how) for what, names in found.items()]
+
+    def _switch_troubles(self, rendered: Mapping[str, Rendered]) -> dict[str, str]:
+        """Switch of the experiment → why what it holds is not what it should: another intent, or drift."""
         held = dict(self._boxes.held())
         if any(name not in held for name in self._graph.switches):
             held |= self._operator.held()
-        problems = []
-        for name in self._graph.switches:
-            wanted, found = rendered[name], held[name]
-            needed = f"the run needs {wanted.intended.name} ({wanted.digest})"
-            if found.digest != wanted.digest:
-                name_there = found.intent or (self._operator.name_of(found.digest) if found.digest else "")
-                there = f"{name_there} ({found.digest})" if found.digest else "no QoS of ours"
-                problems.append(MachineCannot(name, f"{there} is deployed; {needed}", self._operator.how))
-            elif found.differences:
-                what = f"has drifted from what was deployed: {'; '.join(found.differences)}"
-                problems.append(MachineCannot(name, what, self._operator.how))
-        return problems
+        return {
+            name: what for name in self._graph.switches if (what := self._trouble(held[name], rendered[name]))
+        }  # fmt: skip
+
+    def _trouble(self, found: Held, wanted: Rendered) -> str:
+        needed = wanted.intended.name
+        if not found.digest:
+            return f"no QoS of ours is deployed; the run needs the intent {needed}"
+        if found.digest != wanted.digest:
+            there = found.intent or self._operator.name_of(found.digest)
+            other = f" of other numbers ({found.digest}, not {wanted.digest})" if there == needed else ""
+            return f"the intent {there}{other} is deployed; the run needs {needed}"
+        if found.differences:
+            return f"drifted from what was deployed ({needed}): {'; '.join(found.differences)}"
+        return ""
 
     def _host_states(self, settings: HostSettings) -> dict[str, HostState]:
         hosts = {name: self._lab.hosts[name] for name in self._graph.hosts}
         return host_states(hosts, self._hosts.remotes, settings.sysctls)
-
-    def _host_problems(self, states: Mapping[str, HostState], settings: HostSettings) -> list[Problem]:
-        return [
-            MachineCannot(host, f"is not set up as the scheme needs: {'; '.join(told)}", self._operator.how)
-            for host, told in _missed(states, settings).items()
-        ]
 
 
 def _missed(states: Mapping[str, HostState], settings: HostSettings) -> dict[str, list[str]]:
