@@ -267,7 +267,7 @@ def refused() -> dict[str, Any]:
 
     asking("unknown port", **world.configuration(intent("x"), ports=["eth1", "eth9"]))
     asking("management", management=["eth1"])
-    asking("nic", **world.configuration(intent("x"), chip="cpu") | {"deployment": "dry", "configuration": None})
+    asking("nothing", configuration=None)
     asking("no json", configuration="{")
     asking("words", configuration={"program": "box.bpf.o", "ports": {}})
     asking("request", colour="red")
@@ -276,6 +276,7 @@ def refused() -> dict[str, Any]:
     run("ip", "link", "add", "br0", "type", "bridge")
     run("ip", "link", "set", "eth2", "master", "br0")
     asking("bridged")
+    asking("virtual", **world.configuration(intent("x"), ports=["eth1", "br0"]))
     run("ip", "link", "del", "br0")
     Path("/proc/sys/net/ipv4/conf/eth2/forwarding").write_text("0")
     asking("no router")
@@ -308,7 +309,8 @@ def test_what_cannot_be_is_refused_with_its_reason(inside: Callable[..., Any]) -
     for name, said in {
         "unknown port": "eth9 there is no such interface",
         "management": "eth1 is never touched: the inventory names it",
-        "nic": "has no configuration",
+        "nothing": "has no configuration",
+        "virtual": "br0 is no virtual link, but is to be shaped as one",
         "no json": "is no JSON",
         "words": "configuration intent: Field required",
         "request": "colour: Extra inputs",

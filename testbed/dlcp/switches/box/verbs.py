@@ -83,9 +83,8 @@ def apply(request: Request, store: Store) -> dict[str, Any]:
         deployment=deployment,
     )
     if unknown := _unknown_ports(store):
-        raise Problem(
-            "this box", f"{', '.join(unknown)} has programs of ours, and {_LOST}", 'restore {"to": "original"}'
-        )
+        what = f"{', '.join(unknown)} has programs of ours, and {_LOST}"
+        raise Problem("this box", what, 'restore {"to": "original"}')
     same = state.kept.configuration == asked and not state.changing and not differences(state, wanted)
     same_words = (kept.digest, kept.intent) == (state.kept.digest, state.kept.intent)
     if state.saved_by(deployment) is None or not deployment:
@@ -235,10 +234,9 @@ def _carry_out(store: Store, wanted: Wanted | None) -> None:
     install.remove(store)
     install.restore_ports(store, set())
     if unknown:
+        store.write(kept=Kept(), changing=False)
         what = f"{_LOST}: all of ours is off, but whether {', '.join(unknown)} had offloads and clsact is not known"
-        raise Problem(
-            "this box", what, f"ethtool -K PORT gro on gso on tso on; tc qdisc del dev PORT clsact. {_BY_HAND}"
-        )
+        raise Problem("this box", what, f"ethtool -K PORT gro on gso on tso on, if they were; {_BY_HAND}")
     if left := differences(store.state, None):
         raise Problem("this box", f"something of ours is left: {'; '.join(left)}", _BY_HAND)
 
