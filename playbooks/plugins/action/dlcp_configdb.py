@@ -1,0 +1,47 @@
+"""Action: the module of the same name, with its words taken from the inventory and the deployment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+FROM_VARIABLES = {
+    "deployment": "dlcp_deployment",
+    "restore_after_s": "dlcp_confirm_within_s",
+    "restore_to": "dlcp_restore_to",
+    "writer": "dlcp_sonic_writer",
+    "socket": "dlcp_redis_socket",
+    "config_command": "dlcp_config_command",
+    "folder": "dlcp_state",
+}
+"""Word of the module → variable. What no variable says is the module's default, or its complaint."""
+RENDERED = ("preflight", "diff", "apply")
+"""Phases that need what was rendered."""
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]
+    """`dlcp_configdb: {phase: PHASE}`. A backup is written into dlcp_backup_dir on the controller."""
+
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Run the module on the switch."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        words = dict(self._task.args)
+        for word, variable in FROM_VARIABLES.items():
+            if word not in words and variable in (task_vars or {}):
+                words[word] = self._said(variable)
+        words["ports"] = list(self._said("dlcp_ports"))
+        if words["phase"] in RENDERED:
+            rendered = self._said("dlcp_rendered")
+            words.update(configuration=rendered["configuration"], digest=rendered["digest"])
+        result.update(self._execute_module("dlcp_configdb", module_args=words, task_vars=task_vars))
+        if "backup" in result:
+            file = Path(self._said("dlcp_backup_dir")) / "config_db.json"
+            file.write_text(result.pop("backup") + "\n", encoding="utf-8")
+        return result
+
+    def _said(self, variable: str) -> Any:
+        return self._templar.template("{{ " + variable + " }}")
