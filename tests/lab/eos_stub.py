@@ -40,10 +40,10 @@ SAYS = {
     "platform": r"egress unicast queue [0-7] (reserved bytes \d+|threshold (1/)?\d+)",
 }
 SLOTS = (
-    r"hostname", r"qos map traffic-class \d", r"priority-flow-control pause watchdog (action|default \S+)",
-    r"priority-flow-control (on|pause watchdog|priority \d)", r"ip hardware fib load-balance distribution", r"alias \w+",
-    r"random-detect drop( drop-precedence \d)?", r"random-detect ecn", r"service-profile", r"(no )?priority", r"bandwidth",
-    r"egress unicast queue \d (reserved|threshold)", r"description", r"speed", r"ip address", r"qos trust",
+    r"hostname", r"alias \w+", r"description", r"speed", r"ip address", r"service-profile", r"bandwidth", r"qos trust",
+    r"qos map traffic-class \d", r"priority-flow-control pause watchdog (action|default \S+)", r"(no )?priority",
+    r"priority-flow-control (on|pause watchdog|priority \d)", r"ip hardware fib load-balance distribution",
+    r"random-detect drop( drop-precedence \d)?", r"random-detect ecn", r"egress unicast queue \d (reserved|threshold)",
 )  # fmt: skip
 """What a line sets, when another of its kind takes its place."""
 DSCP = re.compile(r"qos map dscp ([\d ]+?)( to traffic-class (\d)( drop-precedence \d)?)?")

@@ -12,9 +12,9 @@ FROM_VARIABLES = {
     "restore_after_s": "dlcp_confirm_within_s",
     "restore_to": "dlcp_restore_to",
     "writer": "dlcp_sonic_writer",
-    "socket": "dlcp_redis_socket",
-    "config_command": "dlcp_config_command",
-    "folder": "dlcp_state",
+    "socket": "dlcp_sonic_socket",
+    "config_command": "dlcp_sonic_config",
+    "folder": "dlcp_sonic_state",
 }
 """Word of the module → variable. What no variable says is the module's default, or its complaint."""
 RENDERED = ("preflight", "diff", "apply")
@@ -32,7 +32,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         words = dict(self._task.args)
         for word, variable in FROM_VARIABLES.items():
             if word not in words and variable in (task_vars or {}):
-                words[word] = self._said(variable)
+                words[word] = self._said(variable) or ""
         words["ports"] = list(self._said("dlcp_ports"))
         if words["phase"] in RENDERED:
             rendered = self._said("dlcp_rendered")

@@ -137,7 +137,8 @@ def done(switch: Switch, words: dict[str, Any]) -> dict[str, Any]:
         switch.check(patch)
         return {"changed": False, "pending": switch.pending()}
     if phase == "backup":
-        return {"changed": False, "backup": json.dumps(switch.live(), indent=1, sort_keys=True)}
+        facts = {"dlcp_found": found_on(switch)}
+        return {"changed": False, "backup": json.dumps(switch.live(), indent=1, sort_keys=True), "ansible_facts": facts}
     if phase == "diff":
         return {"changed": False, "ansible_facts": {"dlcp_diff": switch.diff(patch, words["digest"])}}
     if phase == "apply":
@@ -146,8 +147,12 @@ def done(switch: Switch, words: dict[str, Any]) -> dict[str, Any]:
         return {"changed": switch.confirm(words["deployment"])}
     if phase == "restore":
         return {"changed": switch.restore(words["deployment"], original=words["restore_to"] == "original")}
-    found = {"digest": (switch.kept() or {}).get("digest", ""), "differences": switch.differences()}
-    return {"changed": False, "ansible_facts": {"dlcp_found": found}, "pending": switch.pending()}
+    return {"changed": False, "ansible_facts": {"dlcp_found": found_on(switch)}, "pending": switch.pending()}
+
+
+def found_on(switch: Switch) -> dict[str, Any]:
+    """What is deployed, and what differs from it."""
+    return {"digest": (switch.kept() or {}).get("digest", ""), "differences": switch.differences()}
 
 
 if __name__ == "__main__":
