@@ -39,13 +39,15 @@ SAYS = {
     "interface": r"service-profile \S+|description .+|speed \S+|ip address \S+",
     "platform": r"egress unicast queue [0-7] (reserved bytes \d+|threshold (1/)?\d+)",
 }
-SLOTS = (
-    r"hostname", r"alias \w+", r"description", r"speed", r"ip address", r"service-profile", r"bandwidth", r"qos trust",
-    r"qos map traffic-class \d", r"priority-flow-control pause watchdog (action|default \S+)", r"(no )?priority",
-    r"priority-flow-control (on|pause watchdog|priority \d)", r"ip hardware fib load-balance distribution",
-    r"random-detect drop( drop-precedence \d)?", r"random-detect ecn", r"egress unicast queue \d (reserved|threshold)",
-)  # fmt: skip
-"""What a line sets, when another of its kind takes its place."""
+SLOTS = {
+    "": r"hostname|alias \w+|qos map traffic-class \d|priority-flow-control pause watchdog (action|default \S+)"
+    r"|ip hardware fib load-balance distribution|platform trident mmu queue profile \S+ apply|vlan \d+",
+    "qos profile": r"qos trust|priority-flow-control (on|pause watchdog|priority \d)",
+    "tx-queue": r"(no )?priority|bandwidth|random-detect drop( drop-precedence \d)?|random-detect ecn",
+    "interface": r"service-profile|description|speed|ip address",
+    "platform": r"egress unicast queue \d (reserved|threshold)",
+}
+"""Mode → what a line sets there, when another of its kind takes its place, and what `no` takes off."""
 DSCP = re.compile(r"qos map dscp ([\d ]+?)( to traffic-class (\d)( drop-precedence \d)?)?")
 
 
@@ -60,11 +62,10 @@ def mode_of(path: list[str]) -> str:
     return next(name for name in ("qos profile", "interface", "platform", "tx-queue") if name in path[-1])
 
 
-def slot(line: str) -> str:
-    """What a line sets."""
-    priority = re.fullmatch(r"(no )?priority( strict)?", line)
-    found = next((match[0] for form in SLOTS if (match := re.match(form, line))), line)
-    return "priority" if priority else found
+def slot(mode: str, line: str) -> str:
+    """What a line sets; "" where this mode knows of no such thing."""
+    match = re.match(SLOTS[mode], line)
+    return match[0].removeprefix("no ") if match else ""
 
 
 def at(lines: Lines, path: list[str]) -> Lines:
@@ -90,14 +91,14 @@ def put(config: Lines, path: list[str], line: str) -> list[str]:
         if negated and _removed(mode, body, below):
             return path
         if not negated and re.fullmatch(SAYS[mode], body):
-            _set(body, below)
+            _set(mode, body, below)
             return path
         if not path:
             raise RejectedError(f"% Invalid input (at token 0: '{line.split()[0]}')")
         path = path[:-1]
 
 
-def _set(line: str, below: Lines) -> None:
+def _set(mode: str, line: str, below: Lines) -> None:
     if match := DSCP.fullmatch(line):
         for dscp in map(int, match[1].split()):
             if dscp > 63:
@@ -106,7 +107,7 @@ def _set(line: str, below: Lines) -> None:
             if match[2] != f" to traffic-class {dscp // 8}":
                 below[f"qos map dscp {dscp}"] = {match[2]: {}}
         return
-    for other in [other for other in below if slot(other) == slot(line)]:
+    for other in [other for other in below if slot(mode, other) == slot(mode, line)]:
         del below[other]
     below[line] = {}
 
@@ -117,12 +118,10 @@ def _removed(mode: str, line: str, below: Lines) -> bool:
         for dscp in match[1].split():
             below.pop(f"qos map dscp {dscp}", None)
         return True
-    known = [form for form in SLOTS if re.match(form, line)]
-    if line in below or known or line.endswith(" apply"):
-        for other in [o for o in below if o == line or (known and slot(o) == slot(line))]:
-            del below[other]
-        return line in SAYS[mode] or bool(known) or line.endswith(" apply")
-    return False
+    kind = slot(mode, line)
+    for other in [other for other in below if kind and slot(mode, other) == kind]:
+        del below[other]
+    return bool(kind)
 
 
 def printed(config: Lines) -> list[str]:

@@ -22,6 +22,8 @@ qos profile OLD
 interface Ethernet1/1
    description towards s2
    service-profile OLD
+interface Ethernet2/1
+   speed 100g
 interface Ethernet9/1
    service-profile OLD
 interface Management1
@@ -41,7 +43,8 @@ def switches() -> dict[str, EosSwitch]:
 def lab(tmp_path: Path, switches: dict[str, EosSwitch]) -> Iterator[StubLab]:
     made = make_keys(tmp_path / "lab")
     server = EosServer(list(switches.values()), made.hostkey, made.client)
-    write_inventory(made, "eos", TOPOLOGY, server.ports, {})
+    quick = {"ansible_buffer_read_timeout": 0.01}  # of a switch's 0.1 s a line
+    write_inventory(made, "eos", TOPOLOGY, server.ports, dict.fromkeys(switches, quick))
     yield made
     server.close()
 
