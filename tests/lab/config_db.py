@@ -17,6 +17,8 @@ from typing import Any
 
 import redis
 
+from dlcp.paths import REPOSITORY
+
 PORTS = ("Ethernet0", "Ethernet4", "Ethernet8")
 """Of the switch; a deployment has the first two."""
 AS_SHIPPED: dict[str, dict[str, dict[str, Any]]] = {
@@ -61,13 +63,31 @@ class ConfigDb:
     def config(self, *options: str) -> str:
         """The command line of `config` on this switch."""
         stub = Path(__file__).with_name("sonic_config.py")
-        words = [sys.executable, str(stub), "--socket", self.socket, "--checkpoints", str(self.folder / "cp"), *options]
+        ours = f"PYTHONPATH={REPOSITORY / 'testbed'}"  # a shell over SSH has not this process's
+        words = [
+            "env",
+            ours,
+            sys.executable,
+            str(stub),
+            "--socket",
+            self.socket,
+            "--checkpoints",
+            str(self.folder / "cp"),
+            *options,
+        ]
         return shlex.join(words)
 
     def dump(self) -> bytes:
         """All of it, in one order."""
         rows = {key: self.database.hgetall(key) for key in sorted(self.database.scan_iter())}
         return json.dumps(rows, sort_keys=True).encode()
+
+    def wait_for(self, dump: bytes, within_s: float) -> bool:
+        """Whether it becomes this within a limit."""
+        limit = time.monotonic() + within_s
+        while self.dump() != dump and time.monotonic() < limit:
+            time.sleep(0.1)
+        return self.dump() == dump
 
     def set(self, key: str, row: dict[str, Any]) -> None:
         """A row as SONiC writes it."""
@@ -78,8 +98,8 @@ class ConfigDb:
 
 
 @contextmanager
-def config_db(folder: Path) -> Iterator[ConfigDb]:
-    """A redis that holds what a switch is shipped with; ends with the block."""
+def config_db(folder: Path, ports: int = len(PORTS)) -> Iterator[ConfigDb]:
+    """A redis that holds what a switch is shipped with, and so many ports; ends with the block."""
     server = shutil.which("redis-server", path=f"{sys.prefix}/bin:{os.environ['PATH']}")
     assert server, "make setup installs redis-server"
     folder.mkdir(parents=True, exist_ok=True)
@@ -94,6 +114,8 @@ def config_db(folder: Path) -> Iterator[ConfigDb]:
         for table, rows in AS_SHIPPED.items():
             for key, row in rows.items():
                 switch.set(f"{table}|{key}", row)
+        for number in range(len(PORTS), ports):
+            switch.set(f"PORT|Ethernet{4 * number}", {"lanes": f"{4 * number}", "speed": "100000"})
         yield switch
     finally:
         process.terminate()

@@ -84,6 +84,7 @@ def test_a_fabric_is_looked_at_deployed_found_the_same_and_taken_back(
     assert texts(switches) == before
 
 
+@pytest.mark.long
 def test_a_line_that_one_switch_refuses_leaves_both_as_they_were(lab: StubLab, switches: dict[str, EosSwitch]) -> None:
     """The comparison passes, as a firmware may differ in what it takes later; the session is aborted in the middle."""
     before = texts(switches)
@@ -95,6 +96,7 @@ def test_a_line_that_one_switch_refuses_leaves_both_as_they_were(lab: StubLab, s
     assert not any(switch.sessions or switch.pending for switch in switches.values())
 
 
+@pytest.mark.long
 def test_drift_and_a_timer_that_ran_out_are_told(lab: StubLab, switches: dict[str, EosSwitch]) -> None:
     assert lab.play("deploy", intent="droptail", yes=True).returncode == 0
     switches["s2"].load("interface Ethernet1/1\n   service-profile OLD\n")
@@ -116,6 +118,7 @@ def test_a_bad_line_is_found_by_the_comparison(lab: StubLab, switches: dict[str,
     assert not any(switch.sessions for switch in switches.values())
 
 
+@pytest.mark.long
 def test_a_stranger_s_host_key_is_refused(lab: StubLab, switches: dict[str, EosSwitch]) -> None:
     known = lab.folder / "known_hosts"
     stranger = make_keys(lab.folder / "stranger").client.read_text().split()[1]

@@ -117,14 +117,28 @@ def test_what_is_not_ours_is_not_said(switch: EosSwitch) -> None:
             eos.restoring(AS_SHIPPED, switch.text(), PORTS),
         ):
             said = "\n".join(lines)
-            for word in ("Ethernet9/1", "Management", "hostname", "vlan", "alias siib", "qos profile OLD", "description"):
+            for word in (
+                "Ethernet9/1",
+                "Management",
+                "hostname",
+                "vlan",
+                "alias siib",
+                "qos profile OLD",
+                "description",
+            ):
                 assert word not in said
 
 
 def test_the_stub_refuses_what_the_grammar_of_eos_has_not(switch: EosSwitch) -> None:
     shell = Shell(switch)
     shell.answer("configure session test")
-    for line in ("qos map dscp 64 to traffic-class 1", "priority strict", "random-detect drop", "uc-tx-queue 3", "reload"):
+    for line in (
+        "qos map dscp 64 to traffic-class 1",
+        "priority strict",
+        "random-detect drop",
+        "uc-tx-queue 3",
+        "reload",
+    ):
         assert shell.answer(line).startswith("% "), line
     shell.answer("abort")
     assert shell.answer("qos profile DLCP").startswith("% ")

@@ -29,19 +29,16 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Run the module on the switch."""
         result: dict[str, Any] = super().run(tmp, task_vars)
-        words = dict(self._task.args)
+        words, known = dict(self._task.args), task_vars or {}
         for word, variable in FROM_VARIABLES.items():
-            if word not in words and variable in (task_vars or {}):
-                words[word] = self._said(variable) or ""
-        words["ports"] = list(self._said("dlcp_ports"))
+            if word not in words and variable in known:
+                words[word] = self._templar.template(known[variable]) or ""
+        words["ports"] = list(self._templar.template(known["dlcp_ports"]))
         if words["phase"] in RENDERED:
-            rendered = self._said("dlcp_rendered")
+            rendered = self._templar.template(known["dlcp_rendered"])
             words.update(configuration=rendered["configuration"], digest=rendered["digest"])
         result.update(self._execute_module("dlcp_configdb", module_args=words, task_vars=task_vars))
         if "backup" in result:
-            file = Path(self._said("dlcp_backup_dir")) / "config_db.json"
+            file = Path(self._templar.template(known["dlcp_backup_dir"])) / "config_db.json"
             file.write_text(result.pop("backup") + "\n", encoding="utf-8")
         return result
-
-    def _said(self, variable: str) -> Any:
-        return self._templar.template("{{ " + variable + " }}")

@@ -13,13 +13,15 @@ import paramiko
 from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.ansible.netcommon.plugins.connection import network_cli
 
-DOCUMENTATION = network_cli.DOCUMENTATION.rstrip().replace("name: network_cli", "name: dlcp.lab.network_cli") + """
+OPTION = """
   known_hosts:
     description: The one file of host keys that are trusted.
     type: path
     required: true
     vars: [{name: ansible_lab_known_hosts}]
 """
+# Ansible reads a plugin's options from this name: all of the collection's, and one more.
+globals()["DOCUMENTATION"] = network_cli.DOCUMENTATION.rstrip() + OPTION
 
 
 class Connection(network_cli.Connection):  # type: ignore[misc]

@@ -1,0 +1,49 @@
+"""SONiC switches deployed to by the real playbooks, over a real SSH, upon real databases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sonic_lab import SonicLab, sonic_lab
+
+TWO = {"kind": "dumbbell", "left": 1, "right": 1, "rate": "100 Mbit/s", "bottleneck": "50 Mbit/s"}
+
+
+@pytest.fixture
+def fabric(tmp_path: Path) -> Iterator[SonicLab]:
+    with sonic_lab(tmp_path, TWO) as found:
+        yield found
+
+
+def test_a_fabric_is_looked_at_deployed_found_the_same_and_taken_back(fabric: SonicLab) -> None:
+    before = fabric.dumps()
+    look = fabric.lab.play("deploy", "--check", "--diff", intent="dlcp-ect")
+    assert look.returncode == 0, look.stdout + look.stderr
+    assert "+QUEUE|Ethernet0|3 wred_profile: DLCP_3" in look.stdout
+    assert fabric.dumps() == before
+    deployed = fabric.lab.play("deploy", intent="dlcp-ect", yes=True)
+    assert deployed.returncode == 0, deployed.stdout + deployed.stderr
+    after = fabric.dumps()
+    assert all(after[name] != before[name] for name in after)
+    again = fabric.lab.play("deploy", intent="dlcp-ect", yes=True)
+    assert again.returncode == 0, again.stdout
+    assert "nothing to do" in again.stdout
+    assert fabric.dumps() == after
+    back = fabric.lab.play("rollback", yes=True)
+    assert back.returncode == 0, back.stdout
+    assert fabric.dumps() == before
+
+
+@pytest.mark.long
+def test_an_updater_that_dies_on_one_switch_leaves_both_as_they_were(fabric: SonicLab) -> None:
+    """The switch that failed is undone by its own timer, which is short here; the other one at once."""
+    before = fabric.dumps()
+    fabric.say("s2", dlcp_sonic_config=fabric.behind["s2"].config("--fail-after", "5"))
+    done = fabric.lab.play("deploy", intent="dlcp-ect", yes=True, dlcp_confirm_within_s=20)
+    assert done.returncode != 0
+    assert "after 5 rows: the database went away" in done.stdout
+    assert fabric.behind["s1"].dump() == before["s1"]
+    back = fabric.behind["s2"].wait_for(before["s2"], within_s=60)
+    assert back, "the timer did not take the deployment back"
