@@ -241,7 +241,7 @@ def tagging(
 @bench.command
 def switch(
     *,
-    only: Annotated[list[Literal["cost", "rate", "delay", "size"]] | None, Parameter(negative="")] = None,
+    only: Annotated[list[Literal["cost", "rate", "delay", "size", "box"]] | None, Parameter(negative="")] = None,
     packets: int = 5_000,
     rounds: int = 8,
     seconds: float = 3.0,

@@ -32,6 +32,18 @@ def test_every_path_carries_every_packet_that_is_costed() -> None:
     assert figure(found, "3 switches ÷ 3 routers")["values"] == pytest.approx(ratio)
 
 
+def test_a_boxs_hop_is_costed_beside_the_emulated_switchs_and_plain_routing() -> None:
+    found = report("switch", "--only", "box", "--packets", "300", "--rounds", "2", "--repeats", "1")
+    ways = ["1 switch", "3 switches", "1 plain router", "3 plain routers", "1 box", "3 boxes"]
+    assert [run["variant"] for run in found["runs"]] == [*ways, *ways[::-1]]
+    for run in found["runs"]:
+        assert run["sent"] == run["arrived"] == 300
+        assert run["unaccounted"] == []
+    hop = {name: figure(found, f"cost a packet and further hop, {name}")["values"] for name in ("box", "plain router")}
+    ratio = [ours / theirs for ours, theirs in zip(hop["box"], hop["plain router"], strict=True)]
+    assert figure(found, "hop of a box ÷ of a plain router")["values"] == pytest.approx(ratio)
+
+
 def test_the_flood_overloads_the_port_and_the_light_flow_arrives_whole() -> None:
     found = report("switch", "--only", "delay", "--seconds", "0.3", "--repeats", "1")
     by_variant = {run["variant"]: run for run in found["runs"]}

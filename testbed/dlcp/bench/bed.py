@@ -12,7 +12,7 @@ from typing import Any
 from dlcp.bench.channel import Channel
 from dlcp.bench.child import Commands, serve
 from dlcp.bench.light import LightFlow
-from dlcp.bench.paths import LOADED_QUEUE, WAYS, Pair, Way
+from dlcp.bench.paths import BOX_WAYS, LOADED_QUEUE, WAYS, Pair, Way
 from dlcp.errors import ExitCode, Problem
 from dlcp.model.qos import QosIntent
 from dlcp.model.topology import LeafSpine
@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _path(way: str) -> Commands:
-    built = WAYS[way]()
+    built = (WAYS | BOX_WAYS)[way]()
     return {
         "blast": lambda packets, payload_bytes, flows, read: _blast(built, packets, payload_bytes, flows, read),
         "close": lambda: _closed(built.close),

@@ -1,4 +1,5 @@
-"""Ways from a sender to a receiver, to be compared: a bare veth, one and three emulated switches, three IP routers.
+"""Ways from a sender to a receiver, to be compared: a bare veth, one and three
+emulated switches, IP routers, Linux boxes as switches.
 
 Each is a pair (or two pairs) of host namespaces with what lies between them, made inside a private world. Every way
 that has queues has the same ones: dlcp.switches.tc's tree on every port, rates that never bind.
@@ -16,19 +17,25 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from dlcp.errors import MachineCannot
+from dlcp.model.device import Device
 from dlcp.model.qos import DropProfile, QosIntent, QueueIntent
 from dlcp.model.topology import Graph, Link
 from dlcp.model.workload import HostSettings
 from dlcp.substrates import interfaces
 from dlcp.substrates.fabric import Fabric
 from dlcp.substrates.netns import Namespace
+from dlcp.substrates.private import RUNTIME
 from dlcp.switches import tc
+from dlcp.switches.box.state import opened
+from dlcp.switches.box.verbs import Request, apply, counters
+from dlcp.switches.lab.render import render
 
 NEVER_BINDING_BPS = 10e9
 """Of every link: these figures are of the CPU, not of a shaper."""
 
 PORT_BUFFER_BYTES = 4_000_000
 LOADED_QUEUE = 3
+_BOX_MEMORY_BYTES = 64_000_000
 _SEED = 1
 _READY_WITHIN_S = 5.0
 _HOLD = "import time; time.sleep(1e6)"
@@ -136,6 +143,8 @@ class RoutedWay(Way):
     on every port (all traffic in one of them: nothing classifies)."""
 
     pairs = (("h1", "h3"), ("h2", "h4"))
+    queued = True
+    """Whether routers' ports have queues from the start."""
 
     def __init__(self, routers: int) -> None:
         names = [f"r{i + 1}" for i in range(routers)]
@@ -185,11 +194,46 @@ class RoutedWay(Way):
         for name, device, number in ends:
             space = self._spaces[name]
             _offloads_off(space, device)
-            port = tc.Port(device, NEVER_BINDING_BPS, cuts=name.startswith("h"), filters=())
-            lines = [line for line in tc.port_lines(port) if "clsact" not in line]
-            space.run(["tc", "-batch", "-"], lines)
+            if self.queued or name.startswith("h"):
+                port = tc.Port(device, NEVER_BINDING_BPS, cuts=name.startswith("h"), filters=())
+                lines = [line for line in tc.port_lines(port) if "clsact" not in line]
+                space.run(["tc", "-batch", "-"], lines)
             address = f"address add 198.18.{net}.{number}/24 dev {device}"
             space.run(["ip", "-batch", "-"], [address, f"link set {device} up"])
+
+
+class PlainWay(RoutedWay):
+    """The same without any queue on the routers: the kernel's IP forwarding alone."""
+
+    queued = False
+
+
+class BoxWay(PlainWay):
+    """Linux boxes as switches: those routers, each told an intent as a box of a lab is."""
+
+    def __init__(self, boxes: int) -> None:
+        super().__init__(boxes)
+        self._boxes = {name: space for name, space in self._spaces.items() if name.startswith("r")}
+        for name, space in self._boxes.items():
+            shown = json.loads(space.run(["ip", "-json", "link", "show", "type", "veth"]))
+            device = Device(
+                name=name, system="linux", chip="veth", ports={link["ifname"]: NEVER_BINDING_BPS for link in shown},
+                management=("mgmt0",), buffer=_BOX_MEMORY_BYTES, port_buffer=_BOX_MEMORY_BYTES, queue=_BOX_MEMORY_BYTES,
+            )  # fmt: skip
+            with space.entered(), opened(RUNTIME / name) as store:
+                apply(Request(configuration=render(_profiled(), device).configuration), store)
+
+    def unaccounted(self) -> list[str]:
+        """Where what came in at a box has neither gone out nor been dropped."""
+        told = []
+        for name, space in self._boxes.items():
+            with space.entered(), opened(RUNTIME / name) as store:
+                rows = counters(Request(), store)["rows"]
+            came_in, went_out = (sum(row[f"{word}_bytes"] for row in rows) for word in ("received", "sent"))
+            dropped = sum(row[f"dropped_{why}_bytes"] for row in rows for why in ("wred", "tail", "shared"))
+            if came_in != went_out + dropped:
+                told.append(f"{name}: {came_in} B came in, {went_out} B went out, {dropped} B were dropped")
+        return told
 
 
 WAYS: dict[str, Callable[[], Way]] = {
@@ -198,6 +242,17 @@ WAYS: dict[str, Callable[[], Way]] = {
     "3 switches": lambda: SwitchedWay(3),
     "3 routers": lambda: RoutedWay(3),
 }
+"""Of the emulated switch's figures."""
+
+BOX_WAYS: dict[str, Callable[[], Way]] = {
+    "1 switch": lambda: SwitchedWay(1),
+    "3 switches": lambda: SwitchedWay(3),
+    "1 plain router": lambda: PlainWay(1),
+    "3 plain routers": lambda: PlainWay(3),
+    "1 box": lambda: BoxWay(1),
+    "3 boxes": lambda: BoxWay(3),
+}
+"""Of a Linux box's."""
 
 
 def _chain(switches: int) -> Graph:

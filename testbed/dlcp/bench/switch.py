@@ -14,13 +14,14 @@ from typing import Any, Literal, get_args
 from dlcp.bench.channel import Channel
 from dlcp.bench.figures import Figure, Report, percentile_figure, pooled_percentile, quantile, ratio_figure
 from dlcp.bench.machine import Watch
+from dlcp.bench.paths import BOX_WAYS
 from dlcp.bench.paths import WAYS as _WAYS
 from dlcp.bench.private import Say
 from dlcp.errors import MachineCannot, Problem, Problems
 from dlcp.model.samples import too_few_for
 from dlcp.substrates.private import start_private
 
-Part = Literal["cost", "rate", "delay", "size"]
+Part = Literal["cost", "rate", "delay", "size", "box"]
 PARTS: tuple[Part, ...] = get_args(Part)
 PAYLOAD_BYTES = 1400
 HEADERS_BYTES = 14 + 20 + 8
@@ -83,7 +84,7 @@ def bench(options: SwitchOptions, say: Say) -> dict[str, Any]:
     """
     options.check()
     parts: dict[Part, Callable[[SwitchOptions, Say, Report], None]] = {
-        "cost": _cost, "rate": _rate, "delay": _delay, "size": _size,
+        "cost": _cost, "rate": _rate, "delay": _delay, "size": _size, "box": _box,
     }  # fmt: skip
     report = Report("switch", "private namespaces", asdict(options))
     with Watch() as watch:
@@ -144,21 +145,7 @@ def beds(kinds: Sequence[tuple[str, dict[str, Any]]]) -> Iterator[list[Bed]]:
 
 def _cost(options: SwitchOptions, say: Say, report: Report) -> None:
     """CPU time of one sender by path."""
-    found: dict[str, list[float]] = {way: [] for way in WAYS}
-    with beds([("path", {"way": way}) for way in WAYS]) as made:
-        by_way = dict(zip(WAYS, made, strict=True))
-        for bed in made:
-            _blast(bed, WARM_PACKETS, flows=1, read=False)
-        for repeat in range(options.repeats):
-            say(f"cost, repeat {repeat + 1} of {options.repeats}")
-            quickest = dict.fromkeys(WAYS, math.inf)
-            for turn in range(options.rounds):
-                for way in WAYS if turn % 2 == 0 else WAYS[::-1]:
-                    run = _blast(by_way[way], options.packets, flows=1, read=False)
-                    quickest[way] = min(quickest[way], run["cpu_s"] / run["sent"] * 1e6)
-                    report.runs.append({"part": "cost", "variant": way, "repeat": repeat, "round": turn} | run)
-            for way in WAYS:
-                found[way].append(quickest[way])
+    found = _costs("cost", WAYS, options, say, report)
     figures = {way: Figure(f"cost a packet, {way}", "µs", "lower", tuple(values)) for way, values in found.items()}
     per_hop = tuple((three - one) / 2 for three, one in zip(found["3 switches"], found["1 switch"], strict=True))
     ratio = ratio_figure("3 switches ÷ 3 routers", figures["3 switches"], figures["3 routers"], better="lower")
@@ -168,6 +155,53 @@ def _cost(options: SwitchOptions, say: Say, report: Report) -> None:
         f"cost: CPU time of the thread that sends {PAYLOAD_BYTES} B datagrams, which does the work of every hop up "
         "to the receiver's socket, the quickest round of a repeat; switches have HTB, WRED and all counters, "
         "routers the same HTB tree on every port"
+    )
+
+
+def _costs(part: Part, ways: Sequence[str], options: SwitchOptions, say: Say, report: Report) -> dict[str, list[float]]:
+    """Way → CPU time of one sender a packet, in µs, the quickest round of each repeat; the ways in turn."""
+    found: dict[str, list[float]] = {way: [] for way in ways}
+    with beds([("path", {"way": way}) for way in ways]) as made:
+        by_way = dict(zip(ways, made, strict=True))
+        for bed in made:
+            _blast(bed, WARM_PACKETS, flows=1, read=False)
+        for repeat in range(options.repeats):
+            say(f"{part}, repeat {repeat + 1} of {options.repeats}")
+            quickest = dict.fromkeys(ways, math.inf)
+            for turn in range(options.rounds):
+                for way in ways if turn % 2 == 0 else ways[::-1]:
+                    run = _blast(by_way[way], options.packets, flows=1, read=False)
+                    quickest[way] = min(quickest[way], run["cpu_s"] / run["sent"] * 1e6)
+                    report.runs.append({"part": part, "variant": way, "repeat": repeat, "round": turn} | run)
+            for way in ways:
+                found[way].append(quickest[way])
+    return found
+
+
+def _box(options: SwitchOptions, say: Say, report: Report) -> None:
+    """What a hop over a Linux box as a switch costs, beside the emulated switch's and plain IP forwarding's."""
+    found = _costs("box", tuple(BOX_WAYS), options, say, report)
+    hops = {
+        name: Figure(
+            f"cost a packet and further hop, {name}",
+            "µs",
+            "lower",
+            tuple((three - one) / 2 for three, one in zip(found[more], found[first], strict=True)),
+        )
+        for name, first, more in (
+            ("box", "1 box", "3 boxes"),
+            ("emulated switch", "1 switch", "3 switches"),
+            ("plain router", "1 plain router", "3 plain routers"),
+        )
+    }
+    report.figures += [
+        *hops.values(),
+        ratio_figure("hop of a box ÷ of an emulated switch", hops["box"], hops["emulated switch"], better="lower"),
+        ratio_figure("hop of a box ÷ of a plain router", hops["box"], hops["plain router"], better="lower"),
+    ]
+    report.notes.append(
+        "box: CPU time as in the cost part; a box routes, then has HTB, WRED and all counters behind an inner veth; a "
+        "plain router has no queue at all"
     )
 
 
