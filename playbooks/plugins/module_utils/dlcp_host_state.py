@@ -1,9 +1,10 @@
 """A host's settings brought to what is wanted, and back: saved first, written, read back.
 
-The file of saved values, {"first": {setting: value}, "last": {…}, "asked": [setting]}, is written before anything else
-is: `first` holds what each setting was before this tool ever touched it, and is never overwritten; `last` what was
-before the last call; `asked` what calls have asked for: what the next one does not ask for goes back to its first
-value.
+Settings come in layers, the host's own (an operator's) below a scheme's (of a run): what a layer no longer asks for
+goes back to what the other asks for, or to what it was at first. The file of saved values is written before all else:
+first   setting → its value before this tool ever touched it; never overwritten
+last    setting → its value before the last call
+asked   layer → {setting: value}; asked_before: the same before the last call
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from typing import Any
 
 from ansible.module_utils.dlcp_host_part import Absent, Part, Refused
 
+LAYERS = ("host", "scheme")
+"""The later one wins."""
 _BETWEEN = "|"
-_FIRST, _LAST, _ASKED = "first", "last", "asked"
+_FIRST, _LAST, _ASKED, _ASKED_BEFORE = "first", "last", "asked", "asked_before"
 
 
 class Failed(Exception):  # noqa: N818 - it is told to a person
@@ -35,18 +38,23 @@ class Store:
         try:
             return json.loads(self._path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            return {_FIRST: {}, _LAST: {}, _ASKED: []}
+            return {_FIRST: {}, _LAST: {}, _ASKED: {}, _ASKED_BEFORE: {}}
 
-    def save(self, before: Mapping[str, str], asked: Sequence[str]) -> None:
-        """Values that are about to change, and what they are changed for. On disk when it returns."""
+    def save(self, before: Mapping[str, str], asked: Mapping[str, Mapping[str, str]]) -> None:
+        """Values that are about to change, and what is asked for from here on. On disk when it returns."""
         kept = self.read()
-        every = sorted({*kept[_ASKED], *asked})
-        self._write({_FIRST: {**before, **kept[_FIRST]}, _LAST: dict(before), _ASKED: every})
+        first = {**before, **kept[_FIRST]}
+        self._write({_FIRST: first, _LAST: dict(before), _ASKED: dict(asked), _ASKED_BEFORE: kept[_ASKED]})
+
+    def undone(self) -> None:
+        """The last call is as if it had not been."""
+        kept = self.read()
+        self._write({**kept, _LAST: {}, _ASKED: kept[_ASKED_BEFORE]})
 
     def keep(self, left: Mapping[str, str]) -> None:
         """What is still to be put back; nothing = the file goes."""
         if left:
-            self._write({_FIRST: dict(left), _LAST: {}, _ASKED: sorted(left)})
+            self._write({_FIRST: dict(left), _LAST: {}, _ASKED: {}, _ASKED_BEFORE: {}})
         else:
             self._path.unlink(missing_ok=True)
 
@@ -60,8 +68,10 @@ class Store:
         os.replace(partial, self._path)
 
 
-def apply(parts: Sequence[Part], settings: Mapping[str, Any], store: Store, *, check: bool) -> list[dict[str, Any]]:
-    """Bring a host to its settings; check: only say what would change. Returns rows {name, status, was, wanted, …}.
+def apply(
+    parts: Sequence[Part], settings: Mapping[str, Any], store: Store, *, layer: str, check: bool
+) -> list[dict[str, Any]]:
+    """Bring a host to a layer's settings; check: only say what would change. Returns rows {name, status, was, wanted}.
 
     Raises Failed: what this call had changed is then as it was before it, unless the text says otherwise.
     """
@@ -69,20 +79,22 @@ def apply(parts: Sequence[Part], settings: Mapping[str, Any], store: Store, *, c
     plan: list[tuple[Part, dict[str, str]]] = []
     before: dict[str, str] = {}
     kept = store.read()
-    for part in parts:
-        try:
-            wanted = part.wanted(settings)
-            changes = _compare(part, wanted, rows, before)
-            old = {name: kept[_FIRST][_key(part, name)] for name in _names(part, kept[_ASKED]) if name not in wanted}
-            changes.update(_compare(part, old, left := [], before))
-            rows += [{**row, "reason": "no longer asked for"} for row in left if row["status"] == "changed"]
-        except Refused as error:
-            raise Failed(f"{error}; nothing was changed") from error
-        if changes:
-            plan.append((part, changes))
-    if check or not plan:
+    try:
+        own = {_key(part, name): value for part in parts for name, value in part.wanted(settings).items()}
+        asked = {**kept[_ASKED], layer: own}
+        wanted = {key: value for one in LAYERS for key, value in asked.get(one, {}).items()}
+        for part in parts:
+            changes = _compare(part, _of(part, wanted), rows, before)
+            dropped = {key: value for key, value in kept[_FIRST].items() if key not in wanted and _is_asked(key, kept)}
+            changes.update(_compare(part, _of(part, dropped), gone := [], before))
+            rows += [{**row, "reason": "no longer asked for"} for row in gone if row["status"] == "changed"]
+            if changes:
+                plan.append((part, changes))
+    except Refused as error:
+        raise Failed(f"{error}; nothing was changed") from error
+    if check or (not plan and asked == kept[_ASKED]):
         return rows
-    store.save(before, [_key(part, name) for part, changes in plan for name in changes])
+    store.save(before, asked)
     try:
         for part, changes in plan:
             part.write(changes)
@@ -90,6 +102,7 @@ def apply(parts: Sequence[Part], settings: Mapping[str, Any], store: Store, *, c
             _require(part, changes)
     except Refused as error:
         left = _put_back(parts, before)
+        store.undone()
         state = "as before this call" if not left else "NOT as before: {}".format("; ".join(left.values()))
         raise Failed(f"{error}; the host is {state}") from error
     return rows
@@ -120,6 +133,8 @@ def put_back(parts: Sequence[Part], store: Store, which: str, *, check: bool) ->
     left = _put_back(parts, present)
     if which == _FIRST:
         store.keep({key: saved[key] for key in left})
+    elif not left:
+        store.undone()
     if left:
         raise Failed("not put back: {}".format("; ".join(left.values())))
     return rows
@@ -173,6 +188,16 @@ def _put_back(parts: Sequence[Part], saved: Mapping[str, str]) -> dict[str, str]
             except Refused as error:
                 left.update({_key(part, name): str(error) for name in changes})
     return left
+
+
+def _of(part: Part, values: Mapping[str, str]) -> dict[str, str]:
+    """A part's own, by its names."""
+    return {name: values[_key(part, name)] for name in _names(part, values)}
+
+
+def _is_asked(key: str, kept: Mapping[str, Any]) -> bool:
+    """Whether any layer asked for it; what was only saved beside is the host's own matter."""
+    return any(key in one for one in kept[_ASKED].values())
 
 
 def _key(part: Part, name: str) -> str:

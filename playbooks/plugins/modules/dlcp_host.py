@@ -27,6 +27,11 @@ options:
         dscp_prio {dscp, priority}, prio_tc {priority, class}, tc_order, pfc [priorities], clock_within_s.
     type: dict
     default: {}
+  layer:
+    description: Whose settings they are. A scheme's win; what it no longer asks for is the host's again.
+    type: str
+    choices: [host, scheme]
+    default: host
   saved:
     description: The file on the host that keeps old values.
     type: path
@@ -63,7 +68,7 @@ from ansible.module_utils.dlcp_host_dcb import (  # noqa: E402
 from ansible.module_utils.dlcp_host_kernel import Mtu, RouteFloors, Sysctls  # noqa: E402
 from ansible.module_utils.dlcp_host_nic import Coalescing, Offloads, Rings  # noqa: E402
 from ansible.module_utils.dlcp_host_part import Part, Refused  # noqa: E402
-from ansible.module_utils.dlcp_host_state import Failed, Store, apply, put_back  # noqa: E402
+from ansible.module_utils.dlcp_host_state import LAYERS, Failed, Store, apply, put_back  # noqa: E402
 
 PARTS: list[type[Part]] = [
     Rings, Coalescing, Offloads, Trust, DscpPriorities, PriorityClasses, ClassOrder, FlowControl, Mtu, Sysctls,
@@ -85,6 +90,7 @@ def main() -> None:
             "state": {"type": "str", "choices": ["applied", "restored", "undone"], "default": "applied"},
             "interface": {"type": "str", "required": True},
             "settings": {"type": "dict", "default": {}},
+            "layer": {"type": "str", "choices": list(LAYERS), "default": LAYERS[0]},
             "saved": {"type": "path", "default": "/var/lib/dlcp/host.json"},
         },
         supports_check_mode=True,
@@ -111,7 +117,7 @@ def _done(params: dict[str, Any], *, check: bool) -> list[dict[str, Any]]:
     if unknown := sorted(set(settings) - WORDS):
         raise Failed("unknown settings: {}; known: {}".format(", ".join(unknown), ", ".join(sorted(WORDS))))
     row = clock(settings.get("clock_within_s"))
-    return [row, *apply(parts, settings, store, check=check)]
+    return [row, *apply(parts, settings, store, layer=params["layer"], check=check)]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,57 @@
+"""systemd's units of the agent: started at a connection to a socket that only root may open, with a user of its own.
+
+CAP_NET_ADMIN: for send buffers above the sysctl's limit (SO_SNDBUFFORCE). CAP_SYS_NICE: for the sampler of the machine,
+which must not be late itself. Nothing else; no port is listened on but what a run asks for.
+"""
+
+from __future__ import annotations
+
+USER = "dlcp"
+HEAD = "# Written by dlcp's role dlcp_host, and removed by it."
+SOCKET, SERVICE = "dlcp-agent.socket", "dlcp-agent@.service"
+
+
+def units(python: str) -> dict[str, str]:
+    """File name → text. python: that has dlcp, an absolute path."""
+    return {SOCKET: f"{HEAD}\n{_SOCKET}", SERVICE: f"{HEAD}\n{_SERVICE.format(python=python, user=USER)}"}
+
+
+_SOCKET = """\
+[Unit]
+Description=DLCP agents, one a connection
+
+[Socket]
+ListenStream=/run/dlcp/agent.sock
+SocketMode=0600
+Accept=yes
+MaxConnections=64
+
+[Install]
+WantedBy=sockets.target
+"""
+
+_SERVICE = """\
+[Unit]
+Description=A DLCP agent
+
+[Service]
+User={user}
+ExecStart={python} -m dlcp.agents.stdio
+StandardInput=socket
+StandardOutput=socket
+StandardError=journal
+AmbientCapabilities=CAP_NET_ADMIN CAP_SYS_NICE
+CapabilityBoundingSet=CAP_NET_ADMIN CAP_SYS_NICE
+NoNewPrivileges=yes
+ProtectSystem=strict
+ProtectHome=yes
+PrivateTmp=yes
+PrivateDevices=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectControlGroups=yes
+RestrictAddressFamilies=AF_INET AF_UNIX
+RestrictNamespaces=yes
+LockPersonality=yes
+SystemCallArchitectures=native
+"""

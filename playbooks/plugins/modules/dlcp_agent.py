@@ -1,0 +1,194 @@
+#!/usr/bin/python
+"""dlcp's package and the agent's units on one host."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: dlcp_agent
+short_description: Install dlcp from wheels and the agent's systemd units, or take both off
+description:
+  - The package goes into a virtual environment of its own, from a folder of wheels and nothing else (offline).
+  - A virtual environment that this module did not make is left alone; so is a unit of that name.
+  - Where no systemd runs, the units are a row with status C(skipped).
+options:
+  state:
+    description: present, or absent (what this module made is removed).
+    type: str
+    choices: [present, absent]
+    default: present
+  python:
+    description: The environment's Python, an absolute path that ends in bin/python.
+    type: path
+    required: true
+  wheels:
+    description: A folder on the host with wheels of dlcp and of what it needs; empty = no package.
+    type: str
+    default: ""
+  units:
+    description: Whether to install the units.
+    type: bool
+    default: false
+author: dlcp
+"""
+
+EXAMPLES = r"""
+- name: The agent
+  dlcp_agent: {python: /opt/dlcp/bin/python, wheels: /var/lib/dlcp/wheels, units: true}
+"""
+
+RETURN = r"""
+rows:
+  description: "One of package and of units: name, status (same, changed, skipped), was, wanted, reason."
+  type: list
+  returned: always
+"""
+
+import hashlib  # noqa: E402 - Ansible wants the documentation first
+import pwd  # noqa: E402
+import shutil  # noqa: E402
+import sys  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
+
+from ansible.module_utils.basic import AnsibleModule  # noqa: E402
+from ansible.module_utils.dlcp_agent_units import HEAD, SOCKET, USER, units  # noqa: E402
+from ansible.module_utils.dlcp_host_part import Refused, must  # noqa: E402
+
+SYSTEMD = Path("/run/systemd/system")
+UNITS = Path("/etc/systemd/system")
+MADE = Path("/var/lib/dlcp/made-user")
+"""Is there when the user was made here, and not found."""
+MARK = "made-by-dlcp"
+NOTHING = "none"
+
+
+def main() -> None:
+    """Entry point on the managed host."""
+    module = AnsibleModule(
+        {
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "python": {"type": "path", "required": True},
+            "wheels": {"type": "str", "default": ""},
+            "units": {"type": "bool", "default": False},
+        },
+        supports_check_mode=True,
+    )
+    said, rows = module.params, []
+    present = said["state"] == "present"
+    try:
+        if said["wheels"] or not present:
+            rows.append(_package(Path(said["python"]), said["wheels"] if present else "", check=module.check_mode))
+        if said["units"] or not present:
+            rows.append(_units(said["python"], present=present, check=module.check_mode))
+    except Refused as error:
+        module.fail_json(msg=str(error), rows=rows)
+    changed = [row for row in rows if row["status"] == "changed"]
+    diff = {
+        side: "".join(f"{row['name']} = {row[key]}\n" for row in changed)
+        for side, key in (("before", "was"), ("after", "wanted"))
+    }
+    module.exit_json(changed=bool(changed), rows=rows, diff=diff)
+
+
+def _package(python: Path, wheels: str, *, check: bool) -> dict[str, Any]:
+    """The environment with exactly these wheels; none = no environment."""
+    folder = python.parent.parent
+    row = {"name": f"package in {folder}"}
+    mark = folder / MARK
+    if folder.exists() and not mark.exists():
+        if not wheels:
+            return {**row, "status": "same"}
+        return {**row, "status": "skipped", "reason": f"{folder} is not of dlcp's making: it is left as it is"}
+    was = mark.read_text(encoding="utf-8") if mark.exists() else NOTHING
+    wanted = _digest(Path(wheels)) if wheels else NOTHING
+    row = {**row, "was": was, "wanted": wanted, "status": "same" if was == wanted else "changed"}
+    if check or was == wanted:
+        return row
+    if folder.exists():
+        shutil.rmtree(folder)
+    if wheels:
+        folder.mkdir(parents=True)
+        mark.write_text(NOTHING, encoding="utf-8")  # what is cut short here is still ours to remove
+        must([_base_python(), "-m", "venv", str(folder)])
+        must([str(python), "-m", "pip", "install", "-q", "--no-index", "--find-links", wheels, "dlcp"])
+        must([str(python), "-c", "import dlcp"])
+        mark.write_text(wanted, encoding="utf-8")
+    return row
+
+
+def _units(python: str, *, present: bool, check: bool) -> dict[str, Any]:
+    """The unit files as they are to be, and the socket listening."""
+    row = {"name": "agent's units"}
+    if not SYSTEMD.is_dir():
+        if not present:
+            return {**row, "status": "same"}
+        return {**row, "status": "skipped", "reason": "no systemd runs here"}
+    wanted = units(python)
+    found = {name: _text(UNITS / name) for name in wanted}
+    if strange := [name for name, text in found.items() if text and not text.startswith(HEAD)]:
+        return {**row, "status": "skipped", "reason": f"{', '.join(strange)} is not of dlcp's making"}
+    same = found == wanted if present else not any(found.values())
+    row = {**row, "was": _state(found), "wanted": _state(wanted if present else {}), "status": "same"}
+    if same:
+        return row
+    row["status"] = "changed"
+    if not check and present:
+        _install(wanted)
+    elif not check:
+        _remove(wanted)
+    return row
+
+
+def _install(wanted: dict[str, str]) -> None:
+    if not _user():
+        must(["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", USER])
+        MADE.parent.mkdir(parents=True, exist_ok=True)
+        MADE.touch()
+    for name, text in wanted.items():
+        (UNITS / name).write_text(text, encoding="utf-8")
+    must(["systemctl", "daemon-reload"])
+    must(["systemctl", "enable", "--now", SOCKET])
+
+
+def _remove(wanted: dict[str, str]) -> None:
+    must(["systemctl", "disable", "--now", SOCKET])
+    for name in wanted:
+        (UNITS / name).unlink(missing_ok=True)
+    must(["systemctl", "daemon-reload"])
+    if MADE.exists():
+        if _user():
+            must(["userdel", USER])
+        MADE.unlink()
+
+
+def _user() -> bool:
+    return any(one.pw_name == USER for one in pwd.getpwall())
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def _state(texts: dict[str, str]) -> str:
+    whole = "".join(text for _, text in sorted(texts.items()))
+    return hashlib.sha256(whole.encode()).hexdigest()[:12] if whole else NOTHING
+
+
+def _digest(wheels: Path) -> str:
+    """Of all wheels, by name and content. Raises Refused when there are none."""
+    total = hashlib.sha256()
+    names = sorted(wheels.glob("*.whl"))
+    if not names:
+        raise Refused(f"{wheels} holds no wheels")
+    for wheel in names:
+        total.update(wheel.name.encode() + b"\0" + hashlib.sha256(wheel.read_bytes()).digest())
+    return total.hexdigest()[:12]
+
+
+def _base_python() -> str:
+    """The Python that an environment is made of: not one of another environment."""
+    return shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin") or sys.executable
+
+
+if __name__ == "__main__":
+    main()
