@@ -13,6 +13,8 @@ from cyclopts import App, CycloptsError, Parameter
 
 from dlcp import __version__
 from dlcp.cli_bench import Json, bench
+from dlcp.cli_hosts import hosts
+from dlcp.cli_lab import lab
 from dlcp.cli_switch import LabFile, switch
 from dlcp.errors import ExitCode, MachineCannot, Problem, Problems
 from dlcp.paths import install_command
@@ -313,6 +315,8 @@ def clean(
 
 app.command(bench)
 app.command(switch)
+app.command(hosts)
+app.command(lab)
 
 
 def main() -> None:

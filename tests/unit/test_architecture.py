@@ -45,7 +45,10 @@ ALLOWED: dict[str, set[str]] = {
         "screen_deploy",
         "progress",
     },
-    "cli": {"model", "runner", "report", "cli_bench", "cli_switch", "screen", "progress"},
+    "screen_hosts": {"runner", "screen"},
+    "cli_hosts": {"model", "runner", "cli_bench", "screen", "screen_hosts"},
+    "cli_lab": {"model", "runner", "screen"},
+    "cli": {"model", "runner", "report", "cli_bench", "cli_switch", "cli_hosts", "cli_lab", "screen", "progress"},
 }
 """Part → parts that it may import, besides FREE and itself.
 

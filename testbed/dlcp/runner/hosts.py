@@ -1,0 +1,158 @@
+"""The settings of a lab's hosts, set up and restored by the playbooks, as one call with one outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from dlcp.errors import ExitCode, Problem
+from dlcp.model.inventory import Lab
+from dlcp.model.workload import HostSettings
+from dlcp.runner import deployment
+from dlcp.runner.host_manifest import MANIFEST
+from dlcp.runner.playbooks import Event, run_playbook
+from dlcp.substrates.fabric_lock import held
+
+_MS = 1000
+OnStep = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class HostsOutcome:
+    """How it ended.
+
+    status: looked (nothing was to be changed), applied, restored; failed, undone (some host failed, all are as before
+    the call), mixed (a person must act). hosts: name → rows {name, status, was, wanted, reason} of its settings.
+    failed: host → why. folder: what is kept of it. said: what Ansible said where nothing was even looked at.
+    """
+
+    status: str
+    folder: Path
+    hosts: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    said: str = ""
+
+    @property
+    def fine(self) -> bool:
+        """It is as it was asked for."""
+        return self.status in ("looked", "applied", "restored")
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Of the command."""
+        return ExitCode.FINE if self.fine else ExitCode.RUN_FAILED
+
+    @property
+    def changed(self) -> list[str]:
+        """Hosts on which something was, or would be, changed."""
+        return self._with("changed")
+
+    @property
+    def skipped(self) -> list[str]:
+        """Hosts that lack something that was asked for."""
+        return self._with("skipped")
+
+    def data(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "status": self.status, "folder": str(self.folder), "hosts": self.hosts, "failed": self.failed,
+            "said": self.said,
+        }  # fmt: skip
+
+    def require_fine(self) -> None:
+        """Raises Problem with every reason when it is not."""
+        if self.fine:
+            return
+        told = "; ".join(f"{name}: {why}" for name, why in sorted(self.failed.items())) or self.said
+        ending = {"mixed": "NOT every host is as it was before"}.get(self.status, "every host is as it was before")
+        what = f"not every host could be set up ({ending}): {told}"
+        raise Problem(str(self.folder), what, "dlcp hosts restore puts everything back", exit_code=ExitCode.RUN_FAILED)
+
+    def _with(self, status: str) -> list[str]:
+        return [name for name, rows in self.hosts.items() if any(row["status"] == status for row in rows)]
+
+
+def set_up(
+    lab: Lab, settings: HostSettings | None, *, folder: Path | None = None, on_step: OnStep | None = None
+) -> HostsOutcome:
+    """What a scheme asks of hosts, on all hosts of a lab or on none; None = no scheme does, and what the last one asked
+    for goes back. An operator's own settings stay as long as the scheme does not ask for others.
+
+    Raises Problem when a host fails, MachineCannot when another process has the fabric.
+    """
+    wanted = {} if settings is None else words_of(settings)
+    outcome = apply_hosts(lab, wanted, layer="scheme", yes=True, folder=folder, on_step=on_step)
+    outcome.require_fine()
+    return outcome
+
+
+def apply_hosts(
+    lab: Lab,
+    settings: Mapping[str, Any] | None,
+    *,
+    layer: Literal["host", "scheme"] = "host",
+    yes: bool,
+    folder: Path | None = None,
+    on_step: OnStep | None = None,
+) -> HostsOutcome:
+    """playbooks/hosts.yml. settings: those of module dlcp_host; None = what the inventory's group_vars say.
+
+    yes: without it, differences are found and nothing is changed.
+    """
+    name = "dlcp_host_scheme" if layer == "scheme" else "dlcp_host_settings"
+    said = {} if settings is None else {name: dict(settings)}
+    return _run("hosts", lab, {**said, "yes": yes}, "setting hosts up", folder, on_step)
+
+
+def restore(lab: Lab, *, yes: bool = True, folder: Path | None = None, on_step: OnStep | None = None) -> HostsOutcome:
+    """playbooks/host_restore.yml: every host as it was before it was first touched."""
+    return _run("host_restore", lab, {"yes": yes}, "restoring hosts", folder, on_step)
+
+
+def words_of(settings: HostSettings) -> dict[str, Any]:
+    """A scheme's settings in the words of module dlcp_host."""
+    floor = {} if settings.rto_min_s is None else {"rto_min_ms": max(1, round(settings.rto_min_s * _MS))}
+    return {"sysctls": dict(settings.sysctls), **floor}
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """A file of settings. Raises Problem when it is no mapping."""
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise Problem(
+            str(path), "no such file", "playbooks/roles/dlcp_host/defaults/main.yml shows the words"
+        ) from None
+    except yaml.YAMLError as error:
+        raise Problem(str(path), f"is no YAML: {error}") from error
+    if not isinstance(found, dict):
+        raise Problem(str(path), "does not hold settings, `word: value`", "such as: mtu: 9000")
+    return found.get("dlcp_host_settings", found) or {}
+
+
+def _run(
+    playbook: str, lab: Lab, variables: dict[str, Any], what: str, folder: Path | None, on_step: OnStep | None
+) -> HostsOutcome:
+    kept = folder or deployment.lab_folder(lab) / deployment.stamp()
+    failed: dict[str, str] = {}
+
+    def hear(event: Event) -> None:
+        if event.kind in ("failed", "unreachable") and event.host and not event.task.startswith(("Gate", "Outcome")):
+            failed.setdefault(event.host, event.message.strip())
+        elif event.kind == "task" and event.role and on_step is not None:
+            on_step(0.5, f"{what}: {event.task.lower()}")
+
+    with held(deployment.lock_path(lab), what):
+        events = kept / deployment.EVENTS
+        ran = run_playbook(playbook, lab, {**variables, "dlcp_folder": str(kept)}, events=events, on_event=hear)
+    record = deployment.read_json(kept / MANIFEST)
+    if record is None:
+        said = ran.said or "; ".join(f"{name}: {why}" for name, why in failed.items()) or ran.status
+        return HostsOutcome("failed", kept, said=said)
+    rows = {name: one["rows"] for name, one in record["hosts"].items()}
+    reasons = {name: one["failed"] for name, one in record["hosts"].items() if one["failed"]}
+    return HostsOutcome(record["status"], kept, rows, {**reasons, **record.get("stuck", {})})

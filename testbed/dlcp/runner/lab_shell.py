@@ -1,0 +1,22 @@
+"""A shell in a lab of namespaces."""
+
+from __future__ import annotations
+
+from dlcp.errors import Problem
+from dlcp.model.explain import did_you_mean
+from dlcp.model.load import topology_names
+from dlcp.runner.preflight import preflight_emulation
+from dlcp.substrates.nslab import DEFAULT_TOPOLOGY
+from dlcp.substrates.nslab_shell import lab_shell
+
+
+def open_lab_shell(topology: str | None, command: str | None) -> int:
+    """The exit status of the command or shell. topology: a name in testbed/topologies; None = the usual one.
+
+    Raises Problem when there is no such topology, Problems with all that this machine lacks.
+    """
+    name = topology or DEFAULT_TOPOLOGY
+    if name not in topology_names():
+        raise Problem("topology", f"there is none called {name!r}", did_you_mean(name, topology_names()))
+    preflight_emulation()
+    return lab_shell(name, command)

@@ -1,0 +1,58 @@
+"""A shell on the controller of a namespace lab, or one command there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+from dlcp.errors import Problem
+from dlcp.substrates.nslab import INVENTORY, SSH_CONFIG, NamespaceLab
+from dlcp.substrates.private import RUNTIME, start_private
+
+_RC = """\
+[ -f ~/.bashrc ] && [ -n "$PS1" ] && . ~/.bashrc
+PS1='(lab) \\w \\$ '
+ssh() {{ command ssh -F {config} "$@"; }}
+"""
+_GREETING = """\
+A lab of {many} on this machine; it goes away with this shell.
+  ssh l1                 a switch;  ssh h1  a host;  nodes: {nodes}
+  DLCP_LAB={path}, which dlcp, ansible -i "$DLCP_LAB" and others read
+"""
+
+
+def lab_shell(topology: str | Mapping[str, Any], command: str | None) -> int:
+    """Build a lab in private namespaces and give a shell on its controller, DLCP_LAB set; with `command` run that line
+    alone. Returns its exit status; nothing is left afterwards but what was written into folders of the machine."""
+    if command is not None and not command.strip():
+        raise Problem("dlcp lab shell -c", "the command is empty", "such as: -c 'ansible -i $DLCP_LAB -m ping all'")
+    process = start_private(f"{__name__}:main", [json.dumps({"topology": topology, "command": command})])
+    # Ctrl-C is for what runs in the shell. Only from here on: a child would inherit the deafness.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return process.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+        process.stop()
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point inside the namespaces; one argument, the request as JSON."""
+    request = json.loads(arguments[0])
+    with NamespaceLab(request["topology"], RUNTIME / "lab") as lab:
+        rc = lab.folder / "bashrc"
+        rc.write_text(_RC.format(config=shlex.quote(str(lab.folder / SSH_CONFIG))))
+        env = os.environ | {"DLCP_LAB": str(lab.folder / INVENTORY)}
+        if request["command"] is not None:
+            line = f". {shlex.quote(str(rc))}\n{request['command']}"
+            return subprocess.run(["bash", "-c", line], env=env, check=False).returncode
+        graph = lab.plan.graph
+        many = f"{len(graph.switches)} switches and {len(graph.hosts)} hosts"
+        print(_GREETING.format(many=many, nodes=" ".join(lab.plan.nodes), path=lab.path), end="", flush=True)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return subprocess.run(["bash", "--rcfile", str(rc), "-i"], env=env, check=False).returncode
