@@ -101,8 +101,12 @@ def _ansible_runner() -> Any:
 
 def _environment() -> dict[str, str]:
     """ansible-playbook of this Python's own environment, under our configuration."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    return {"ANSIBLE_CONFIG": str(PLAYBOOKS / "ansible.cfg"), "PATH": path, "ANSIBLE_NOCOLOR": "1"}
+    return {
+        "ANSIBLE_CONFIG": str(PLAYBOOKS / "ansible.cfg"),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_HOST_KEY_CHECKING": "True",  # ansible-runner says False where nobody says otherwise
+    }
 
 
 def _event(raw: Mapping[str, Any]) -> Event | None:

@@ -147,7 +147,7 @@ class LabPlan:
         }
         chip = {
             "dlcp_system": "linux",
-            "dlcp_chip": "cpu",
+            "dlcp_chip": "veth",
             "dlcp_management": [MANAGEMENT_DEVICE],
             "dlcp_buffer": "64 MB",
             "dlcp_port_buffer": "16 MB",
