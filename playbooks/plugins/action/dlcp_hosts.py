@@ -1,7 +1,7 @@
 """After a phase on all hosts: look at them together, write the manifest, say how it goes on.
 
 Runs on the controller, once. Args: step (applied, restored, carry, outcome), looked (nothing was to be changed). Facts:
-dlcp_sound. The manifest is hosts.json in dlcp_folder: {status, hosts: {name: {rows, changed, failed}}}.
+dlcp_sound; dlcp_to_undo, who was changed. The manifest is hosts.json in dlcp_folder: {status, hosts: {name: {rows, changed, failed}}}.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class ActionModule(ActionBase):
         step = self._task.args["step"]
         if step == "carry":
             sound = all(known["hostvars"][name].get("dlcp_sound") for name in known["ansible_play_hosts_all"])
-            return {"changed": False, "ansible_facts": {"dlcp_sound": sound}}
+            hosts = (deployment.read_json(Path(known["dlcp_folder"], MANIFEST)) or {"hosts": {}})["hosts"]
+            changed = [name for name, one in hosts.items() if one["changed"]]
+            return {"changed": False, "ansible_facts": {"dlcp_sound": sound, "dlcp_to_undo": changed}}
         path = Path(known["dlcp_folder"], MANIFEST)
         if step == "outcome":
             raise AnsibleActionFail(self._undone(path, known))

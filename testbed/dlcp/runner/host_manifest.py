@@ -35,13 +35,13 @@ class Hosts:
 
 
 def manifest(known: Mapping[str, Any], names: Iterable[str], reached: Iterable[str], phase: str) -> Hosts:
-    """known: host → its variables in Ansible, with what dlcp_host and dlcp_agent returned. names: all of the play;
+    """known: host → its variables in Ansible, with what the role registered. names: all of the play;
     reached: those that still answer. phase: under which a failure is remembered."""
     answering = set(reached)
     found = {}
     for name in names:
         said = known[name]
-        results = [said.get(result, {}) for result in ("dlcp_host_result", "dlcp_agent_result")]
+        results = [said.get(result, {}) for result in ("dlcp_host_result", "dlcp_host_agent_result")]
         failed = said.get("dlcp_failures", {}).get(phase, "")
         if not failed and name not in answering:
             failed = "not reached"
