@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from dlcp.cli_bench import Json
+from dlcp.cli_switch import LabFile, Yes
 
 if TYPE_CHECKING:
     from dlcp.runner.hosts import HostsOutcome
 
 hosts = App(name="hosts", help="The hosts of a lab: their settings, set up and restored.")
-
-LabFile = Annotated[Path | None, Parameter(name="--lab", help="The inventory; default: DLCP_LAB, else ./lab.yaml.")]
-Yes = Annotated[bool, Parameter(name="--yes", negative="", help="Do it; without it, only differences are shown.")]
 
 
 @hosts.command

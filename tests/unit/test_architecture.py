@@ -46,7 +46,7 @@ ALLOWED: dict[str, set[str]] = {
         "progress",
     },
     "screen_hosts": {"runner", "screen"},
-    "cli_hosts": {"model", "runner", "cli_bench", "screen", "screen_hosts"},
+    "cli_hosts": {"model", "runner", "cli_bench", "cli_switch", "screen", "screen_hosts"},
     "cli_lab": {"model", "runner", "screen"},
     "cli": {"model", "runner", "report", "cli_bench", "cli_switch", "cli_hosts", "cli_lab", "screen", "progress"},
 }

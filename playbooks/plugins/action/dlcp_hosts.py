@@ -1,7 +1,8 @@
 """After a phase on all hosts: look at them together, write the manifest, say how it goes on.
 
 Runs on the controller, once. Args: step (applied, restored, carry, outcome), looked (nothing was to be changed). Facts:
-dlcp_sound; dlcp_to_undo, who was changed. The manifest is hosts.json in dlcp_folder: {status, hosts: {name: {rows, changed, failed}}}.
+dlcp_sound; dlcp_to_undo, who was changed. The manifest is hosts.json in dlcp_folder: {status, hosts: {name: {rows,
+changed, failed}}}.
 """
 
 from __future__ import annotations
