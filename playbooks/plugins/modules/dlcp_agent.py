@@ -43,16 +43,16 @@ rows:
   returned: always
 """
 
-import hashlib  # noqa: E402 - Ansible wants the documentation first
-import pwd  # noqa: E402
-import shutil  # noqa: E402
-import sys  # noqa: E402
-from pathlib import Path  # noqa: E402
-from typing import Any  # noqa: E402
+import hashlib
+import pwd
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.dlcp_agent_units import HEAD, SOCKET, USER, units  # noqa: E402
-from ansible.module_utils.dlcp_host_part import Refused, must  # noqa: E402
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.dlcp_agent_units import HEAD, SOCKET, USER, units
+from ansible.module_utils.dlcp_host_part import Refused, must
 
 SYSTEMD = Path("/run/systemd/system")
 UNITS = Path("/etc/systemd/system")

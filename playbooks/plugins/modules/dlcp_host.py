@@ -53,22 +53,22 @@ rows:
   returned: always
 """
 
-from pathlib import Path  # noqa: E402 - Ansible wants the documentation first
-from typing import Any  # noqa: E402
+from pathlib import Path
+from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.dlcp_host_clock import clock  # noqa: E402
-from ansible.module_utils.dlcp_host_dcb import (  # noqa: E402
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.dlcp_host_clock import clock
+from ansible.module_utils.dlcp_host_dcb import (
     ClassOrder,
     DscpPriorities,
     FlowControl,
     PriorityClasses,
     Trust,
 )
-from ansible.module_utils.dlcp_host_kernel import Mtu, RouteFloors, Sysctls  # noqa: E402
-from ansible.module_utils.dlcp_host_nic import Coalescing, Offloads, Rings  # noqa: E402
-from ansible.module_utils.dlcp_host_part import Part, Refused  # noqa: E402
-from ansible.module_utils.dlcp_host_state import LAYERS, Failed, Store, apply, put_back  # noqa: E402
+from ansible.module_utils.dlcp_host_kernel import Mtu, RouteFloors, Sysctls
+from ansible.module_utils.dlcp_host_nic import Coalescing, Offloads, Rings
+from ansible.module_utils.dlcp_host_part import Part, Refused
+from ansible.module_utils.dlcp_host_state import LAYERS, Failed, Store, apply, put_back
 
 PARTS: list[type[Part]] = [
     Rings, Coalescing, Offloads, Trust, DscpPriorities, PriorityClasses, ClassOrder, FlowControl, Mtu, Sysctls,
