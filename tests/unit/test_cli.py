@@ -49,9 +49,23 @@ print(json.dumps(sorted(set(sys.modules) - before)), file=sys.stderr)
 def test_help_loads_no_more_than_an_empty_command_of_the_same_library() -> None:
     """So it is as quick as that library allows, on any machine."""
     done = subprocess.run([sys.executable, "-c", LOADED_BY_HELP], capture_output=True, text=True, check=True)
-    parse = ["dlcp.cli", "dlcp.cli_bench", "dlcp.cli_switch"]
+    parse = ["dlcp.cli", *(f"dlcp.cli_{group}" for group in ("bench", "hosts", "lab", "switch"))]
     assert json.loads(done.stderr) == ["dlcp", *parse, "dlcp.errors", "dlcp.paths"]
-    for command in ("doctor", "show", "check", "plan", "run", "status", "report", "shell", "bench", "switch", "clean"):
+    for command in (
+        "doctor",
+        "show",
+        "check",
+        "plan",
+        "run",
+        "status",
+        "report",
+        "shell",
+        "bench",
+        "switch",
+        "hosts",
+        "lab",
+        "clean",
+    ):
         assert command in done.stdout
 
 
@@ -73,6 +87,10 @@ def test_help_loads_no_more_than_an_empty_command_of_the_same_library() -> None:
         (["bench", "capacity", "--plot", "frontier.txt"], "end it in .png, .svg or .pdf"),
         (["bench", "capacity", "--plot", "nowhere/frontier.png"], "nowhere is not a folder"),
         (["doctor", "--even-if-busy"], "dlcp doctor --calibrate --even-if-busy"),
+        (["lab", "shell", "leaf-spin-4"], "did you mean `leaf-spine-4`"),
+        (["lab", "shell", "-c", " "], "the command is empty"),
+        (["hosts", "apply", "nowhere.yaml"], "no such file"),
+        (["hosts", "restore", "--lab", "nowhere.yaml"], "no such inventory"),
         (["switch", "render", "dlcp-wred"], "say for which switch system"),
         (["switch", "render", "dlcp-wred", "--os", "eso"], "did you mean `eos`"),
         (["switch", "render", "dlcp-werd", "--os", "eos"], "did you mean `dlcp-wred`"),

@@ -18,5 +18,7 @@ def open_lab_shell(topology: str | None, command: str | None) -> int:
     name = topology or DEFAULT_TOPOLOGY
     if name not in topology_names():
         raise Problem("topology", f"there is none called {name!r}", did_you_mean(name, topology_names()))
+    if command is not None and not command.strip():
+        raise Problem("dlcp lab shell -c", "the command is empty", "such as: -c 'ansible -i $DLCP_LAB -m ping all'")
     preflight_emulation()
     return lab_shell(name, command)

@@ -10,7 +10,6 @@ import subprocess
 from collections.abc import Mapping
 from typing import Any
 
-from dlcp.errors import Problem
 from dlcp.substrates.nslab import INVENTORY, SSH_CONFIG, NamespaceLab
 from dlcp.substrates.private import RUNTIME, start_private
 
@@ -29,8 +28,6 @@ A lab of {many} on this machine; it goes away with this shell.
 def lab_shell(topology: str | Mapping[str, Any], command: str | None) -> int:
     """Build a lab in private namespaces and give a shell on its controller, DLCP_LAB set; with `command` run that line
     alone. Returns its exit status; nothing is left afterwards but what was written into folders of the machine."""
-    if command is not None and not command.strip():
-        raise Problem("dlcp lab shell -c", "the command is empty", "such as: -c 'ansible -i $DLCP_LAB -m ping all'")
     process = start_private(f"{__name__}:main", [json.dumps({"topology": topology, "command": command})])
     # Ctrl-C is for what runs in the shell. Only from here on: a child would inherit the deafness.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
