@@ -6,17 +6,18 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
+
+from command import dlcp
 
 LIMIT_S = 90
 COMMAND = [sys.executable, "-m", "dlcp.cli", "bench"]
+"""For what is to run beside the test."""
 
 
 def bench(*arguments: str, key: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "DLCP_BENCH_KEY": key}
-    return subprocess.run(
-        [*COMMAND, *arguments], capture_output=True, text=True, timeout=LIMIT_S, check=False, env=environment
-    )
+    return dlcp("bench", *arguments, cwd=Path.cwd(), env={**os.environ, "DLCP_BENCH_KEY": key}, limit_s=LIMIT_S)
 
 
 def report(*arguments: str, key: str = "") -> dict[str, Any]:

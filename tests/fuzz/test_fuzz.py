@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import run
 
-SECONDS = 5
+SECONDS = 2
+LONG_SECONDS = 20
 SEED = 20_080_844
 
 
@@ -17,12 +18,16 @@ def able() -> None:
         pytest.skip(reason)
 
 
-@pytest.mark.parametrize("target", run.targets())
-def test_no_input_breaks_a_promise(target: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("target", "seconds"),
+    [(target, SECONDS) for target in run.targets()]
+    + [pytest.param(target, LONG_SECONDS, marks=pytest.mark.long) for target in run.targets()],
+)
+def test_no_input_breaks_a_promise(target: str, seconds: int, tmp_path: Path) -> None:
     program = run.build(target, tmp_path)
     known = run.unpack(target, tmp_path / "known")
     assert list(known.iterdir()), "make fuzz has learnt something of every target"
-    done = run.fuzz(program, [tmp_path / "found", known], SECONDS, SEED)
+    done = run.fuzz(program, [tmp_path / "found", known], seconds, SEED)
     assert done.returncode == 0, done.stderr
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from select import select
 from typing import Any
 
-PRELOADED = ("dlcp.model", "dlcp.schemes", "dlcp.switches", "dlcp.runner")
+PRELOADED = ("dlcp.model", "dlcp.schemes", "dlcp.switches", "dlcp.runner", "dlcp.bench")
 """All modules of these packages, which most commands import."""
 LIMIT_S = 60
 
