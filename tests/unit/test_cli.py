@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import dlcp
 from yaml import safe_dump
 
+from command import dlcp
 from dlcp.paths import EXPERIMENTS, REPOSITORY
 from dlcp.runner.calibration import Calibration, fingerprint
 from dlcp.substrates.probe import probe_delays

@@ -9,9 +9,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command import dlcp
 from synthetic_results import make_results
 
+from command import dlcp
 from dlcp.cli import app
 from dlcp.paths import REPOSITORY
 
