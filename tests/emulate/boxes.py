@@ -20,6 +20,7 @@ from dlcp.model.device import Device
 from dlcp.model.qos import QosIntent
 from dlcp.substrates.netns import Namespace
 from dlcp.switches.box.__main__ import answer
+from dlcp.switches.devices import Devices
 from dlcp.switches.lab.render import render
 
 STATE = Path("/run/dlcp/state")
@@ -62,6 +63,9 @@ class World:
             ["ip", "-batch", "-"], [f"address add {BEHIND}/32 dev lo", "route add default via 198.18.2.1"]
         )
         self.keep_paths(links)
+        with Devices("the box") as devices:
+            while not all(devices.is_up(port) for port in (*self.ports, MANAGEMENT)):
+                time.sleep(0.005)
         for host in ("h1", "h2"):
             self.hosts[host].write_sysctl("net.ipv4.conf.all.rp_filter", "0")
         Path("/proc/sys/net/ipv4/ip_forward").write_text("1")

@@ -69,7 +69,7 @@ def overload() -> dict[str, Any]:
         port_buffer="200 kB",
         queues={
             1: QueueIntent(profiles=(None, None, drop)),
-            2: QueueIntent(profiles=(mark, None, None)),
+            2: QueueIntent(profiles=(mark, mark, None)),
             3: QueueIntent(limit="30 kB"),
             4: QueueIntent(reserved="25 kB"),
         },
@@ -80,6 +80,7 @@ def overload() -> dict[str, Any]:
     send(world, tos(1, 2), 60)
     send(world, tos(1, 1), 10)
     send(world, tos(2, 0, ecn=2), 40)
+    send(world, tos(2, 1), 10)
     send(world, tos(3), 60)
     send(world, tos(6), 200)
     send(world, tos(4), 20)
@@ -89,7 +90,7 @@ def overload() -> dict[str, Any]:
     rows = at("eth2", told)
     return {
         "rows": {f"{q} {p}": {w: rows[q, p][f"{w}_packets"] for w in words} for q, p in
-                 ((1, 2), (1, 1), (2, 0), (3, 0), (6, 0), (4, 0))},
+                 ((1, 2), (1, 1), (2, 0), (2, 1), (3, 0), (6, 0), (4, 0))},
         "peaks": {str(queue): rows[queue, 0]["peak_backlog_bytes"] for queue in range(8)},
         "account": account(told),
         "arrived": sum(sink.packets.values()),
@@ -108,6 +109,7 @@ def test_thresholds_limits_marks_and_reserves_decide_as_on_the_emulated_switch(i
     assert rows["1 2"]["enqueued"] + rows["1 2"]["dropped_wred"] == 60
     assert rows["1 1"]["enqueued"] == 10, "its precedence has no profile"
     assert rows["2 0"]["dropped_wred"] == 0
+    assert (rows["2 1"]["dropped_wred"], rows["2 1"]["enqueued"]) == (10, 0), "marked where it can be, else dropped"
     assert 40 - least - 6 <= rows["2 0"]["marked_ce"] <= 40 - least
     assert found["ce"] == rows["2 0"]["marked_ce"], "what counts as marked arrives marked"
     limit = 30_000 // FRAME_BYTES
@@ -119,6 +121,53 @@ def test_thresholds_limits_marks_and_reserves_decide_as_on_the_emulated_switch(i
     assert found["arrived"] == sum(row["sent"] for row in rows.values())
     for came_in, went_out in found["account"].values():
         assert came_in == went_out
+
+
+def shared() -> dict[str, Any]:
+    """A shared buffer, averages and weights: one configuration after the other."""
+    world = World()
+    found: dict[str, Any] = {}
+
+    def told(intent: QosIntent) -> None:
+        box("reset") if found else None
+        assert box("apply", world.configuration(intent, 2))["changed"]
+
+    told(QosIntent(name="alpha", port_buffer="500 kB", shared_buffer="40 kB", queues={1: QueueIntent(alpha=1.0)}))
+    send(world, tos(1), 60)
+    row = at("eth2", settled())[1, 0]
+    found["alpha"] = [row["enqueued_packets"], row["dropped_shared_packets"]]
+    step = DropProfile(minimum="5 kB", maximum="5 kB")
+    for averaging in (0, 9):
+        queues = {1: QueueIntent(profiles=(step, None, None), averaging=averaging)}
+        told(QosIntent(name=f"averaging {averaging}", port_buffer="500 kB", queues=queues))
+        send(world, tos(1), 60)
+        found[f"averaging {averaging}"] = at("eth2", settled())[1, 0]["dropped_wred_packets"]
+    weighted = {0: QueueIntent(weight=1), 1: QueueIntent(weight=3)}
+    told(QosIntent(name="weights", port_buffer="500 kB", queues=weighted))
+    sink = Sink(udp(world.hosts["h2"], H2, port=9))
+    send(world, tos(7), 8)  # the others wait behind it until both have much
+    with udp(world.hosts["h1"], H1, tos(0)) as low, udp(world.hosts["h1"], H1, tos(1)) as high:
+        names = [f"{H1}:{one.getsockname()[1]}" for one in (low, high)]
+        for _ in range(48):
+            low.sendto(PAYLOAD, (H2, 9))
+            high.sendto(PAYLOAD, (H2, 9))
+    settled()
+    order = [names.index(sender) for _, sender, _ in sink.stop().arrivals if sender in names]
+    found["weights"] = [len(order), sum(order[8:56])]
+    return found
+
+
+def test_shared_buffers_averages_and_weights_are_those_of_the_emulated_switch(inside: Callable[..., Any]) -> None:
+    found = inside(shared)
+    taken, dropped = found["alpha"]
+    # alone with alpha 1 a queue ends at half of the buffer; a few leave meanwhile
+    assert 20_000 // FRAME_BYTES <= taken <= 20_000 // FRAME_BYTES + 8
+    assert taken + dropped == 60
+    assert found["averaging 0"] >= 60 - 5_000 // FRAME_BYTES - 8
+    assert found["averaging 9"] == 0, "the average of 60 packets is still far below"
+    packets, of_the_heavier = found["weights"]
+    assert packets == 96
+    assert 33 <= of_the_heavier <= 39, "three of four, while both wait"
 
 
 def overtaking() -> dict[str, Any]:

@@ -134,14 +134,12 @@ def restore(request: Request, store: Store) -> dict[str, Any]:
         store.write(kept=before)
         return {"changed": state.kept.digest != before.digest, "digest": before.digest}
     store.write(changing=True)
-    if wanted is not None:
-        present = links()
-        gone = [name for name in wanted.ports if name not in present]
-        if gone:
-            what = f"cannot be restored to what it was: {', '.join(gone)} is gone"
-            raise Problem("this box", what, 'plug it in, or restore to the original: {"to": "original"}')
-    _carry_out(store, wanted)
+    here = _without_gone(wanted)
+    _carry_out(store, here)
     store.write(kept=before, changing=False)
+    if wanted is not None and (gone := wanted.ports.keys() - (here.ports.keys() if here else set())):
+        what = f"is as it was but for {', '.join(sorted(gone))}: there is no such interface any more"
+        raise Problem("this box", what, 'plug it in and restore again, or restore {"to": "original"}')
     return {"changed": True, "digest": before.digest}
 
 
@@ -239,6 +237,15 @@ def _carry_out(store: Store, wanted: Wanted | None) -> None:
         raise Problem("this box", what, f"ethtool -K PORT gro on gso on tso on, if they were; {_BY_HAND}")
     if left := differences(store.state, None):
         raise Problem("this box", f"something of ours is left: {'; '.join(left)}", _BY_HAND)
+
+
+def _without_gone(wanted: Wanted | None) -> Wanted | None:
+    """A configuration for the ports that are still there; None when there are none."""
+    if wanted is None:
+        return None
+    present = links()
+    ports = {name: port for name, port in wanted.ports.items() if name in present}
+    return wanted.model_copy(update={"ports": ports}) if ports else None
 
 
 def _unknown_ports(store: Store) -> list[str]:
