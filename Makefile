@@ -5,11 +5,12 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 
-# Tests of one thing each, and those that measure time: these run alone. All others may run beside each other, those of
-# whole fabrics two at a time.
+# Tests of one thing each; those in labs, whose files each build one; and those that measure time, which run alone. All
+# others are of whole fabrics: two at a time.
 SMALL := tests/unit/ tests/wire/
 ALONE := $(wildcard tests/emulate/test_theory_*.py) tests/emulate/test_queues.py tests/emulate/test_mishaps.py
-FABRICS := $(filter-out $(SMALL),$(wildcard tests/[a-z]*/))
+LABS := tests/lab/
+FABRICS := $(filter-out $(SMALL) $(LABS),$(wildcard tests/[a-z]*/))
 
 .PHONY: help setup setup-dev emulate lab-demo test verify lint fuzz golden notebooks clean
 
@@ -32,11 +33,12 @@ test: setup-dev  ## every test; those that need root or a kernel feature say so 
 	@status=0; \
 	$(BIN)/pytest -q -n 3 --dist loadfile $(SMALL) || status=1; \
 	$(BIN)/pytest -q -n 2 --dist worksteal $(addprefix --ignore=,$(ALONE)) $(FABRICS) || status=1; \
+	$(BIN)/pytest -q -n 2 --dist loadfile $(LABS) || status=1; \
 	$(BIN)/pytest -q $(ALONE) || status=1; \
 	exit $$status
 
 verify: setup-dev  ## the long proofs: the emulated switch against queueing theory, 50 kills, repeated runs (10 minutes, root)
-	@$(BIN)/pytest -q -m long $(FABRICS)
+	@$(BIN)/pytest -q -m long $(FABRICS) $(LABS)
 
 lint: setup-dev  ## ruff, mypy --strict, yamllint, ansible-lint
 	$(BIN)/ruff check .
