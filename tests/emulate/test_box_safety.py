@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 import subprocess
 import time
@@ -16,6 +17,7 @@ import pytest
 from boxes import MANAGEMENT, STATE, World, box, changed, command, picture, run
 
 from dlcp.model.qos import DropProfile, QosIntent, QueueIntent
+from dlcp.paths import SWITCH_CONFIGS
 from dlcp.switches.box import install, state
 from dlcp.switches.box.links import inner_name
 
@@ -199,6 +201,29 @@ def test_drift_is_told_and_mended(inside: Callable[..., Any]) -> None:
     assert "eth2: there is no such interface" in found["port"][0]
     assert "eth2 there is no such interface" in found["port"][1]
     assert found["restore"] == [{"changed": True, "digest": ""}, []]
+
+
+def by_hand() -> dict[str, Any]:
+    """The commands of the README, with this scenario's folder."""
+    world = World()
+    before = picture(world.ports)
+    box("apply", world.configuration(intent("first")) | {"deployment": "d1", "restore_after_s": 600})
+    text = (SWITCH_CONFIGS / "linux" / "README.md").read_text(encoding="utf-8")
+    (commands,) = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    done = subprocess.run(["bash", "-e", "-c", commands.replace("/var/lib/dlcp", str(STATE))],
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    after = changed(before, picture(world.ports))
+    return {"code": done.returncode, "said": done.stdout, "complained": done.stderr, "read": box("read")["differences"],
+            "timers": run("pgrep", "-f", "[-]-timed d1", check=False), "left": after}  # fmt: skip
+
+
+def test_the_way_back_by_hand_leads_back(inside: Callable[..., Any]) -> None:
+    found = inside(by_hand)
+    assert (found["code"], found["complained"]) == (0, "")
+    assert '"offloads"' in found["said"]
+    assert found["timers"] == ""
+    assert found["read"] == []
+    assert {name for name in found["left"] if not name.startswith("offloads")} == set()
 
 
 class Stopped:
