@@ -19,9 +19,11 @@ import pytest
 import yaml
 from running_lab import RunningLab
 
+from dlcp.model.experiment import Scaling
 from dlcp.model.load_inventory import load_inventory
 from dlcp.model.workload import HostSettings
 from dlcp.runner import hosts
+from dlcp.schemes.tcp import Tcp
 
 TWO_HOSTS = {"kind": "star", "hosts": 2, "rate": "100 Mbit/s"}
 LAST_HOST = "10.200.0.4"
@@ -50,7 +52,8 @@ STATE = (
     "ip -d -o route show table all; ip -o link show eth1; ethtool -k eth1; tc qdisc show; "
     "sysctl -a 2>/dev/null | grep -E '^net[.](ipv4|core)' | grep -v -e nf_conntrack -e tcp_fastopen_key"
 )
-NO_FLOOR = "the kernel's own"
+UNTOLD = "the kernel's own"
+LAB_TIME = Scaling(lab_rate="10 Gbit/s")
 PLAYBOOKS = Path(__file__).parents[2] / "playbooks"
 
 
@@ -165,12 +168,12 @@ def test_a_scheme_s_settings_go_with_it_and_an_operator_s_stay(engine: Callable[
     def scheme(**settings: Any) -> dict[str, str]:
         return {name: row["wanted"] for name, row in engine("applied", settings, layer="scheme").items()}
 
-    first = scheme(sysctls={"net.ipv4.tcp_sack": 1}, rto_min_ms=200)
-    floors = [name for name in first if name.startswith("rto_min")]
-    assert len(floors) == 2
-    assert first == {"sysctl net.ipv4.tcp_sack": "1", **dict.fromkeys(floors, "200ms")}
+    first = scheme(sysctls={"net.ipv4.tcp_sack": 1}, rto_min_ms=200, congestion_control="reno")
+    routes = [name for name in first if name.startswith("route")]
+    assert len(routes) == 2
+    assert first == {"sysctl net.ipv4.tcp_sack": "1", **dict.fromkeys(routes, "congctl reno rto_min 200ms")}
     assert scheme(sysctls={"net.ipv4.tcp_ecn": 1}) == {
-        "sysctl net.ipv4.tcp_sack": "0", "sysctl net.ipv4.tcp_ecn": "1", **dict.fromkeys(floors, NO_FLOOR)
+        "sysctl net.ipv4.tcp_sack": "0", "sysctl net.ipv4.tcp_ecn": "1", **dict.fromkeys(routes, UNTOLD)
     }  # fmt: skip
     assert scheme() == {"sysctl net.ipv4.tcp_ecn": "2"}
     assert engine("applied", {"mtu": 1450, "sysctls": {"net.ipv4.tcp_sack": 0}}) == {}
@@ -278,7 +281,7 @@ print(json.dumps([made[SOCKET], made[SERVICE]]))
 def scheme_after_scheme(path: str) -> dict[str, Any]:
     """Two schemes one after the other, then none: what each changes on h2."""
     lab = load_inventory(Path(path))
-    schemes = (HostSettings(sysctls={"net.ipv4.tcp_ecn": "1"}, rto_min_s=0.2), HostSettings(), None)
+    schemes = (Tcp().hosts(LAB_TIME), HostSettings(sysctls={"net.ipv4.tcp_ecn": "1"}, rto_min_s=0.2), None)
     return {str(number): hosts.set_up(lab, one).hosts["h2"] for number, one in enumerate(schemes)}
 
 
@@ -286,7 +289,7 @@ def scheme_after_scheme(path: str) -> dict[str, Any]:
 def test_runs_set_hosts_up(lab: RunningLab) -> None:
     before = states(lab)
     seen = lab.call(scheme_after_scheme, within_s=120, path=str(lab.path))
-    assert [len(statuses(rows, "changed")) for rows in seen.values()] == [3, 3, 0]
+    assert [len(statuses(rows, "changed")) for rows in seen.values()] == [2, 3, 3], "routes; ECN too; all back"
     assert states(lab) == before
 
 

@@ -1,4 +1,4 @@
-"""A host's kernel: sysctls, the floor of TCP's retransmission timer on routes, the interface's MTU."""
+"""A host's kernel: sysctls, what routes tell TCP, the interface's MTU."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ansible.module_utils.dlcp_host_part import Absent, Part, Refused, must, too
 
 _SYSCTLS = Path("/proc/sys")
 _CLASSES = Path("/sys/class/net")
-_RTO_MIN = re.compile(r"\s+rto_min (?:lock )?(\S+)")
+_TOLD = re.compile(r"\s+(rto_min|congctl) (?:lock )?(\S+)")
 _STATE_OF_A_ROUTE = re.compile(r"\s+(?:linkdown|dead|offload|trap|rt_offload|rt_trap)\b")
-NO_FLOOR = "the kernel's own"
+UNTOLD = "the kernel's own"
 
 
 class Sysctls(Part):
@@ -49,20 +49,26 @@ class Sysctls(Part):
         return found if os.access(path, os.W_OK) else Absent(f"sysctl {name} can only be read here ({found})")
 
 
-class RouteFloors(Part):
-    """settings: rto_min_ms. Of every IPv4 route of the interface; a name is the route without the floor."""
+class Routes(Part):
+    """settings: rto_min_ms, congestion_control: what every IPv4 route of the interface tells TCP.
 
-    tag = "rto_min of route"
+    A name is the route without these words. A route takes a congestion control that the sysctl of a network namespace
+    refuses, and only the fabric's traffic has it.
+    """
+
+    tag = "route"
 
     def wanted(self, settings: Mapping[str, Any]) -> dict[str, str]:
-        floor_ms = settings.get("rto_min_ms")
-        if floor_ms is None:
+        floor_ms, control = settings.get("rto_min_ms"), settings.get("congestion_control")
+        words = {"rto_min": floor_ms and f"{int(floor_ms)}ms", "congctl": control and str(control)}
+        told = {word: value for word, value in words.items() if value}
+        if not told:
             return {}
         routes = self._routes()
         if isinstance(routes, Absent) or not routes:
             reason = routes.reason if isinstance(routes, Absent) else f"{self.interface} has no IPv4 route"
-            raise Refused(f"rto_min_ms needs a route: {reason}")
-        return {name: f"{int(floor_ms)}ms" for name in routes}
+            raise Refused(f"{' and '.join(told)} need a route: {reason}")
+        return dict.fromkeys(routes, _told(told))
 
     def read(self, names: Sequence[str]) -> dict[str, str | Absent]:
         routes = self._routes()
@@ -72,8 +78,7 @@ class RouteFloors(Part):
 
     def write(self, values: Mapping[str, str]) -> None:
         for name, value in values.items():
-            floor = [] if value == NO_FLOOR else ["rto_min", value]
-            must(["ip", "route", "change", *name.split(), *floor])
+            must(["ip", "route", "change", *name.split(), *([] if value == UNTOLD else value.split())])
 
     def _routes(self) -> dict[str, str] | Absent:
         shown = tool(["ip", "-4", "-o", "route", "show", "table", "main", "dev", self.interface])
@@ -81,9 +86,8 @@ class RouteFloors(Part):
             return shown
         found = {}
         for line in shown.splitlines():
-            floor = _RTO_MIN.search(line)
-            rest = _STATE_OF_A_ROUTE.sub("", _RTO_MIN.sub("", line)).split()
-            found[" ".join([rest[0], "dev", self.interface, *rest[1:]])] = floor.group(1) if floor else NO_FLOOR
+            rest = _STATE_OF_A_ROUTE.sub("", _TOLD.sub("", line)).split()
+            found[" ".join([rest[0], "dev", self.interface, *rest[1:]])] = _told(dict(_TOLD.findall(line)))
         return found
 
 
@@ -114,3 +118,7 @@ def _path(name: str) -> Path:
     if not re.fullmatch(r"[A-Za-z0-9_./:@-]+", name) or ".." in name or name.startswith(("/", ".")):
         raise Refused(f"{name!r} is no name of a sysctl")
     return _SYSCTLS / name.translate(str.maketrans("./", "/."))
+
+
+def _told(words: Mapping[str, str]) -> str:
+    return " ".join(f"{word} {words[word]}" for word in sorted(words)) or UNTOLD

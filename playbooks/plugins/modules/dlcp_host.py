@@ -23,8 +23,9 @@ options:
     required: true
   settings:
     description:
-      - sysctls {name, value}, rto_min_ms, mtu, rings, coalescing, offloads (as ethtool names them), trust (dscp, pcp),
-        dscp_prio {dscp, priority}, prio_tc {priority, class}, tc_order, pfc [priorities], clock_within_s.
+      - sysctls {name, value}, rto_min_ms and congestion_control (both of the interface's routes), mtu, rings,
+        coalescing, offloads (as ethtool names them), trust (dscp, pcp), dscp_prio {dscp, priority}, prio_tc {priority,
+        class}, tc_order, pfc [priorities], clock_within_s.
     type: dict
     default: {}
   layer:
@@ -65,20 +66,21 @@ from ansible.module_utils.dlcp_host_dcb import (
     PriorityClasses,
     Trust,
 )
-from ansible.module_utils.dlcp_host_kernel import Mtu, RouteFloors, Sysctls
+from ansible.module_utils.dlcp_host_kernel import Mtu, Routes, Sysctls
 from ansible.module_utils.dlcp_host_nic import Coalescing, Offloads, Rings
 from ansible.module_utils.dlcp_host_part import Part, Refused
 from ansible.module_utils.dlcp_host_state import LAYERS, Failed, Store, apply, put_back
 
 PARTS: list[type[Part]] = [
     Rings, Coalescing, Offloads, Trust, DscpPriorities, PriorityClasses, ClassOrder, FlowControl, Mtu, Sysctls,
-    RouteFloors,
+    Routes,
 ]  # fmt: skip
 """In the order of writing: what may take the link down for a moment comes first."""
 OTHER_WORDS = {"clock_within_s"}
 WORDS = OTHER_WORDS | {
     "rings", "coalescing", "offloads", "trust", "dscp_prio", "prio_tc", "tc_order", "pfc", "mtu", "sysctls",
     "rto_min_ms",
+    "congestion_control",
 }  # fmt: skip
 WHICH = {"restored": "first", "undone": "last"}
 

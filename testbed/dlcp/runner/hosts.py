@@ -15,6 +15,7 @@ from dlcp.model.workload import HostSettings
 from dlcp.runner import deployment
 from dlcp.runner.host_manifest import MANIFEST
 from dlcp.runner.playbooks import Event, run_playbook
+from dlcp.schemes.tcp import CONTROL_SYSCTL
 from dlcp.substrates.fabric_lock import held
 
 _MS = 1000
@@ -114,9 +115,12 @@ def restore(lab: Lab, *, yes: bool = True, folder: Path | None = None, on_step: 
 
 
 def words_of(settings: HostSettings) -> dict[str, Any]:
-    """A scheme's settings in the words of module dlcp_host."""
+    """A scheme's settings in the words of module dlcp_host. As in the emulator, routes name the congestion control."""
+    sysctls = {name: value for name, value in settings.sysctls.items() if name != CONTROL_SYSCTL}
     floor = {} if settings.rto_min_s is None else {"rto_min_ms": max(1, round(settings.rto_min_s * _MS))}
-    return {"sysctls": dict(settings.sysctls), **floor}
+    name = settings.sysctls.get(CONTROL_SYSCTL)
+    control = {} if name is None else {"congestion_control": name}
+    return {"sysctls": sysctls, **floor, **control}
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from dlcp.model.inventory import Lab
 from dlcp.model.qos import QosIntent
 from dlcp.model.workload import HostSettings
 from dlcp.runner import deploy as deploying
+from dlcp.runner import hosts
 from dlcp.runner.check import Ready
 from dlcp.runner.deployment import lab_folder, lock_path, read_json
 from dlcp.runner.fabric_plan import plan_fabric
@@ -152,14 +152,10 @@ class LabOperator:
             what = f"deploying {intent.name} did not work ({outcome.status}): {told or 'see the folder'}"
             raise MachineCannot(str(outcome.folder), what, "dlcp switch diff shows what each switch would be told")
 
-    def set_hosts(self, settings: HostSettings, *, afresh: bool, on_progress: OnProgress) -> None:
+    def set_hosts(self, settings: HostSettings, on_progress: OnProgress) -> None:
         """See Operator."""
-        hosts = importlib.import_module("dlcp.runner.hosts")
-        step = _quiet(on_progress)
         try:
-            if afresh:
-                hosts.restore(self.choice.lab, on_step=step)
-            hosts.set_up(self.choice.lab, settings, on_step=step)
+            hosts.set_up(self.choice.lab, settings, on_step=_quiet(on_progress))
         except MachineCannot:
             raise
         except Problem as problem:

@@ -52,8 +52,9 @@ class Operator(Protocol):
     def deploy(self, intent: QosIntent, on_progress: OnProgress) -> None:
         """Bring it onto all switches. Raises Problem when it is not there then."""
 
-    def set_hosts(self, settings: HostSettings, *, afresh: bool, on_progress: OnProgress) -> None:
-        """Bring settings onto all hosts; afresh: what was set before is first put back. Raises as deploy does."""
+    def set_hosts(self, settings: HostSettings, on_progress: OnProgress) -> None:
+        """Bring a scheme's settings onto all hosts; what the scheme before asked for besides goes back. Raises as
+        deploy does."""
 
 
 class LabSubstrate:
@@ -66,6 +67,7 @@ class LabSubstrate:
         self._hosts = LabHosts(lab, graph.hosts)
         self._boxes = Boxes({}, {})
         self._remotes: dict[str, Remote] = {}
+        self._set: HostSettings | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -113,9 +115,9 @@ class LabSubstrate:
         if self._operator.changes:
             if self._switch_troubles(rendered):
                 self._operator.deploy(intent, on_progress)
-            if _missed(self._host_states(settings), settings):
-                # What a scheme before has set and this one does not name would stay: it goes back first.
-                self._operator.set_hosts(settings, afresh=settings.rto_min_s is None, on_progress=on_progress)
+            if settings != self._set or _missed(self._host_states(settings), settings):
+                self._operator.set_hosts(settings, on_progress)
+                self._set = settings
         if problems := self._problems(rendered, settings):
             raise Problems(problems)
         return LabFacts(self._lab, rendered, self._host_states(settings))

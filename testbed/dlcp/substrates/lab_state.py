@@ -14,6 +14,7 @@ from dlcp.errors import ExitCode, Problem
 from dlcp.model.inventory import LabHost, LabSwitch
 from dlcp.model.result import DROP_CAUSES
 from dlcp.model.workload import HostSettings
+from dlcp.schemes.tcp import CONTROL_SYSCTL
 from dlcp.substrates.remote import SHOWN, Done, Remote
 
 BOX = "linux"
@@ -23,6 +24,7 @@ DRAIN_TRIES = 20
 DRAIN_S = 0.1
 _AT_A_TIME = 16
 _RTO_MIN = re.compile(r"\brto_min (?:lock )?(\d+)(ms|s)\b")
+_CONTROL = re.compile(r"\bcongctl (?:lock )?(\S+)")
 _UNITS_S = {"ms": 1e-3, "s": 1.0}
 _KEPT = ("switch", "port", "queue", "precedence", "peak_backlog_bytes", "backlog_histogram")
 """Columns of the table `ports` that are no growing counters; a histogram's buckets are."""
@@ -133,8 +135,8 @@ def unaccounted(rows: Rows) -> list[str]:
 
 @dataclass(frozen=True)
 class HostState:
-    """A host's network stack as it is: sysctls by name, the floor of the retransmission timer on its fabric's routes
-    (None = the kernel's own)."""
+    """A host's network stack as it is: sysctls by name (that of the congestion control: what its fabric's routes say,
+    where they say any), the floor of the retransmission timer on these routes (None = the kernel's own)."""
 
     sysctls: dict[str, str] = field(default_factory=dict)
     rto_min_s: float | None = None
@@ -170,9 +172,13 @@ def host_states(
             values = {one: " ".join(line.split()) for one, line in zip(names, lines, strict=True)}
         routes = _run(remotes[name], ["ip", "-4", "route", "show", "dev", hosts[name].interface]).splitlines()
         floors = {_rto_min_s(route) for route in routes if route.strip()}
-        if len(floors) > 1:
-            what = f"routes on {hosts[name].interface} have different floors: {sorted(map(_floor, floors))}"
-            raise Problem(remotes[name].where, what, "ip route show; give all the same rto_min, or none")
+        controls = {match[1] if (match := _CONTROL.search(route)) else "" for route in routes if route.strip()}
+        if len(floors) > 1 or len(controls) > 1:
+            shown = "; ".join(route.strip() for route in routes)
+            what = f"routes on {hosts[name].interface} tell TCP different things: {shown}"
+            raise Problem(remotes[name].where, what, "give all the same rto_min and congctl, or none")
+        if CONTROL_SYSCTL in values and (control := "".join(controls)):
+            values[CONTROL_SYSCTL] = control
         return HostState(values, floors.pop() if floors else None)
 
     return at_all(hosts, read)
