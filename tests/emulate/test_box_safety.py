@@ -9,7 +9,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -117,11 +116,12 @@ def timed() -> dict[str, Any]:
     found["restored"] = changed(before, picture(world.ports))
     found["late"] = words(box("confirm", {"deployment": "d1"}))
     box("apply", asked | {"deployment": "d3", "restore_after_s": 600})
-    sleepers = run("pgrep", "-f", "restore --state /run/dlcp/state --timed d3").split()
-    found["sleepers"] = len(sleepers)
+    sleepers = ("pgrep", "-f", "restore --state /run/dlcp/state --timed d3")
+    found["sleepers"] = len(run(*sleepers).split())
     box("confirm", {"deployment": "d3"})
-    with suppress(subprocess.CalledProcessError):
-        found["after confirm"] = run("pgrep", "-f", "restore --state /run/dlcp/state --timed d3", check=False).split()
+    while run(*sleepers, check=False) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    found["after confirm"] = run(*sleepers, check=False).split()
     found["reboot"] = rebooted()
     return found
 
@@ -176,6 +176,9 @@ def drifted() -> dict[str, Any]:
         diff = box("diff", asked)["changed"]
         mended = box("apply", asked)
         found[name] = [told, diff, mended.get("changed", mended), box("read")["differences"]]
+    run("ip", "link", "set", "dev", "eth2", "down")
+    found["no link"] = [box("read")[what] for what in ("differences", "remarks")]
+    run("ip", "link", "set", "dev", "eth2", "up")
     bare = {name: text for name, text in before.items() if "eth2" in name}
     found["fewer"] = [box("apply", world.configuration(intent("one"), ports=["eth1"]))["changed"],
                       box("read")["differences"], changed(bare, picture(world.ports))]  # fmt: skip
@@ -195,6 +198,8 @@ def test_drift_is_told_and_mended(inside: Callable[..., Any]) -> None:
         assert told, f"{name} is not seen"
         assert diff, f"{name}: diff says that there is nothing to do"
         assert (mended, after) == (True, []), name
+    assert found["no link"][0] == []
+    assert "eth2 has no link" in found["no link"][1][0]
     assert found["fewer"] == [True, [], {}], "a port that is no longer named is as it was"
     assert "as it was but for eth2" in found["back"][0]
     assert found["back"][1] == "first"

@@ -13,7 +13,6 @@ from dlcp.errors import Problem
 from dlcp.model.qos import DropProfile, QosIntent, QueueIntent
 from dlcp.paths import REPOSITORY
 from dlcp.switches import build, layout
-from dlcp.switches.bpf import OBJECT
 from dlcp.switches.render import averages, effective, render
 from dlcp.switches.tc import Port, burst_bytes, port_lines
 
@@ -80,19 +79,21 @@ def test_constants_are_the_headers_own() -> None:
     assert layout.CERTAIN_Q32 == 1 << 32
 
 
-def test_a_rebuild_gives_the_shipped_bytes(tmp_path: Path) -> None:
-    made_by, here = build.compiler_of(OBJECT), build.compiler_here()
+@pytest.mark.parametrize("shipped", build.SOURCES, ids=lambda path: path.name)
+def test_a_rebuild_gives_the_shipped_bytes(shipped: Path, tmp_path: Path) -> None:
+    made_by, here = build.compiler_of(shipped), build.compiler_here()
     if here is None:
         pytest.skip(f"no {build.CLANG}: apt-get install clang-14 llvm-14 libbpf-dev")
     if here != made_by:
         pytest.skip(f"the object was made by {made_by}, here is {here}; only the same compiler gives the same bytes")
-    rebuilt = tmp_path / "switch.bpf.o"
-    build.compile_switch(rebuilt)
-    assert rebuilt.read_bytes() == OBJECT.read_bytes(), "run: python -m dlcp.switches.build, and commit the object"
+    rebuilt = tmp_path / shipped.name
+    build.compile_switch(rebuilt, build.SOURCES[shipped])
+    assert rebuilt.read_bytes() == shipped.read_bytes(), "run: python -m dlcp.switches.build, and commit the object"
 
 
-def test_the_object_says_nothing_of_where_it_was_made() -> None:
-    assert str(REPOSITORY).encode() not in OBJECT.read_bytes()
+@pytest.mark.parametrize("shipped", build.SOURCES, ids=lambda path: path.name)
+def test_the_object_says_nothing_of_where_it_was_made(shipped: Path) -> None:
+    assert str(REPOSITORY).encode() not in shipped.read_bytes()
 
 
 MARKING = DropProfile(minimum="1 kB", maximum="9 kB", probability="25 %", mark=True)

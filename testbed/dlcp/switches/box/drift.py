@@ -116,8 +116,6 @@ def _settings(state: State, wanted: Wanted, view: View) -> Iterator[str]:
     for name in there:
         if read_sysctl(f"net/ipv4/conf/{name}/forwarding") != "1":
             yield f"{name} does not forward IPv4"
-        if not view.links[name].up:
-            yield f"{name} is down"
     for sysctl, value in SYSCTLS.items():
         if (live := read_sysctl(sysctl)) != value:
             yield f"sysctl {sysctl.replace('/', '.')} is {live}, not {value}"

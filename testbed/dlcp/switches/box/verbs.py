@@ -144,14 +144,17 @@ def restore(request: Request, store: Store) -> dict[str, Any]:
 
 
 def read(request: Request, store: Store) -> dict[str, Any]:
-    """What is in force, and how the kernel differs from it. state: all that was kept, for a backup."""
-    state = store.state
-    found = differences(state, parse(state.kept.configuration))
+    """What is in force, and how the kernel differs from it. remarks: what is no difference, but should be known. state:
+    all that was kept, for a backup."""
+    state, view = store.state, View()
+    found = differences(state, parse(state.kept.configuration), view)
+    silent = [name for name in state.inner if name in view.links and not view.links[name].carrier]
+    remarks = [f"{name} has no link: what it is told to send is lost behind the account" for name in silent]
     if state.changing:
         found.insert(0, "a change was broken off half-way: apply or restore again")
     if state.lost is not None:
         found.insert(0, f"the box was started anew since deployment {state.lost.deployment}: nothing of it is left")
-    return {**_in_force(store), "differences": found, "state": state.model_dump(mode="json")}
+    return {**_in_force(store), "differences": found, "remarks": remarks, "state": state.model_dump(mode="json")}
 
 
 def counters(request: Request, store: Store) -> dict[str, Any]:
