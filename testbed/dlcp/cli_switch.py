@@ -22,23 +22,39 @@ switch = App(
 )
 
 
+LabFile = Annotated[
+    Path | None,
+    Parameter(name="--lab", help="The lab's inventory; default: that of DLCP_LAB, else lab.yaml in this folder."),
+]
+Degrade = Annotated[bool, Parameter(negative="")]
+
+
 @switch.command
 def verify(
     experiment: str,
     *,
+    on: Annotated[str, Parameter(name="--on", help="Where: emulate, or lab.")] = "emulate",
+    lab: LabFile = None,
     scheme: str | None = None,
+    degrade: Degrade = False,
     every_port: Annotated[bool, Parameter(negative="")] = False,
     plot: Path | None = None,
     json: Json = False,
 ) -> int:
     """Send probes through an experiment's fabric and compare what its switches do with what they should do.
 
-    Codepoints, order of service, drop and mark curves, limits, selective drop, load balancing, rates, paths.
+    Codepoints, order of service, drop and mark curves, limits, selective drop, load balancing, rates, paths. On a lab
+    the intent must have been deployed; its hosts probe, and switches that count exactly are asked.
 
     Parameters
     ----------
+    experiment
+        A file or a name, as for dlcp run; on a lab also a QoS intent, such as dlcp-wred.
     scheme
-        Label of the scheme whose QoS intent is verified; default: those of all schemes, each once.
+        Label of the scheme whose QoS intent is verified; default: those of all schemes, each once (on a lab, the one
+        that it holds).
+    degrade
+        On a lab: the intent was deployed with leave to do something else where a switch lacks something.
     every_port
         Look at curves and limits of every port that leads to a host, not of one at each switch.
     plot
@@ -50,18 +66,26 @@ def verify(
     from dlcp.runner.check import ready
     from dlcp.runner.verify import verify_switches
 
-    checked = ready(find_experiment(experiment))
     require_picture(plot)
     with measuring_on(screen.console(error=True)) as on_step:
-        found = verify_switches(checked, scheme, every_port=every_port, on_step=on_step)
+        if on == "lab":
+            from dlcp.runner.lab_probes import verify_named
+
+            name, found = verify_named(
+                experiment, lab, scheme, degrade=degrade, every_port=every_port, on_step=on_step
+            )  # fmt: skip
+        else:
+            checked = ready(find_experiment(experiment))
+            name = checked.experiment.name
+            found = verify_switches(checked, scheme, every_port=every_port, on_step=on_step)
     if json:
-        screen.print_json({"experiment": checked.experiment.name, "verified": [one.data() for one in found]})
+        screen.print_json({"experiment": name, "verified": [one.data() for one in found]})
     else:
         screen_switch.print_verified(found)
     if plot is not None:
         from dlcp.report.curves import draw_curves
 
-        draw_curves(checked.experiment.name, [one.data() for one in found], plot)
+        draw_curves(name, [one.data() for one in found], plot)
     return max((one.exit_code for one in found), default=int(ExitCode.FINE))
 
 
@@ -103,11 +127,6 @@ def render(
     return ExitCode.FINE
 
 
-LabFile = Annotated[
-    Path | None,
-    Parameter(name="--lab", help="The lab's inventory; default: that of DLCP_LAB, else lab.yaml in this folder."),
-]
-Degrade = Annotated[bool, Parameter(negative="")]
 Yes = Annotated[bool, Parameter(name="--yes", negative="")]
 
 

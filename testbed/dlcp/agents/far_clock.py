@@ -46,6 +46,11 @@ class FarClock:
         if self._ask is not None:
             self.readings.append(measure(self._ask))
 
+    def read_afresh(self, exchanges: int) -> None:
+        """Forget what was measured, and measure: for what is over in a moment."""
+        if self._ask is not None:
+            self.readings = [measure(self._ask, exchanges)]
+
     def there(self, here_s: float) -> float:
         """What the host's clock shows at an instant of the caller's."""
         if not self.readings:

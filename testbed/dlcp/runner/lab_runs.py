@@ -12,6 +12,7 @@ from dlcp.errors import ExitCode, MachineCannot, Problem, Problems
 from dlcp.model.experiment import experiment_intent
 from dlcp.model.inventory import Lab
 from dlcp.model.qos import QosIntent
+from dlcp.model.topology import Graph
 from dlcp.model.workload import HostSettings
 from dlcp.runner import deploy as deploying
 from dlcp.runner import hosts
@@ -101,6 +102,14 @@ def opened_lab(choice: LabChoice, experiment: Path, todo: Sequence[Cell]) -> Ite
     ):
         if not choice.deploy:
             substrate.require(cell.run for cell in todo)
+        yield substrate
+
+
+@contextmanager
+def opened_for_probes(choice: LabChoice, graph: Graph, how: str) -> Iterator[LabSubstrate]:
+    """The substrate of a lab, to verify it; nobody else may have its fabric meanwhile. how: as for verify_on_lab."""
+    operator = LabOperator(choice, f"{how} brings it there")
+    with held(lock_path(choice.lab), "verifying"), LabSubstrate(choice.lab, graph, operator) as substrate:
         yield substrate
 
 

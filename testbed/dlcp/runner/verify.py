@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from dlcp.errors import MachineCannot, Problem
+from dlcp.errors import MachineCannot, Problem, Problems
 from dlcp.model.experiment import experiment_intent
 from dlcp.model.explain import did_you_mean
 from dlcp.model.qos import QosIntent
+from dlcp.model.topology import Graph
 from dlcp.paths import install_command
 from dlcp.runner.check import Ready
 from dlcp.runner.preflight import preflight_emulation
 from dlcp.verification.binomial import FALSE_ALARM
 from dlcp.verification.rows import Row, counts, exit_code
+
+if TYPE_CHECKING:
+    from dlcp.runner.lab_runs import LabChoice
 
 OnStep = Callable[[float, str], None]
 """Told the share done (0 to 1) and what is done next."""
@@ -65,6 +71,30 @@ def intents(ready: Ready, label: str | None) -> list[tuple[tuple[str, ...], QosI
         else:
             found.append(([choice.label], intent))
     return [(tuple(labels), intent) for labels, intent in found]
+
+
+Wanted = tuple[tuple[str, ...], QosIntent]
+"""An intent, with the labels that ask for it."""
+
+
+def verify_on_lab(
+    choice: LabChoice, wanted: list[Wanted], graph: Graph, *, how: str, seed: int, every_port: bool, on_step: OnStep
+) -> list[Verified]:
+    """Verify what a lab holds of some intents. how: the command that brings one there. Raises Problems when it holds
+    none of them."""
+    from dlcp.runner.lab_runs import opened_for_probes
+
+    found: list[Verified] = []
+    with opened_for_probes(choice, graph, how) as substrate, tempfile.TemporaryDirectory() as logs:
+        missing = {labels: substrate.missing(intent) for labels, intent in wanted}
+        if all(missing.values()):
+            raise Problems([problem for problems in missing.values() for problem in problems])
+        for labels, intent in wanted:
+            if not missing[labels]:
+                start_s = time.monotonic()
+                rows = substrate.verify(intent, seed=seed, every_port=every_port, logs=Path(logs), on_step=on_step)
+                found.append(Verified(labels, intent, tuple(rows), time.monotonic() - start_s))
+    return found
 
 
 def verify_switches(ready: Ready, label: str | None, *, every_port: bool, on_step: OnStep) -> list[Verified]:

@@ -6,7 +6,7 @@ run needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -24,9 +24,12 @@ from dlcp.substrates.conductor import Conductor
 from dlcp.substrates.lab_agents import LabHosts, connect, open_all
 from dlcp.substrates.lab_site import LabFacts, LabSite
 from dlcp.substrates.lab_state import BOX, Boxes, Held, HostState, host_states
+from dlcp.substrates.lab_verify import verify_lab
 from dlcp.substrates.remote import Remote
 from dlcp.substrates.run_plan import RunPlan, plan_run
 from dlcp.switches.lab.render import Rendered
+from dlcp.verification.rows import Row
+from dlcp.verification.verify import OnStep
 
 
 class Operator(Protocol):
@@ -122,13 +125,30 @@ class LabSubstrate:
             raise Problems(problems)
         return LabFacts(self._lab, rendered, self._host_states(settings))
 
+    def verify(self, intent: QosIntent, *, seed: int, every_port: bool, logs: Path, on_step: OnStep) -> Iterator[Row]:
+        """Probe the lab for an intent that it holds, as its switches settled it where all did so alike."""
+        effective = [self._operator.rendered(intent)[name].effective for name in self._graph.switches]
+        settled = effective[0] if all(one == effective[0] for one in effective) else intent
+        boxes = {name: self._lab.switches[name] for name in self._remotes}
+        yield from verify_lab(
+            self._hosts, boxes, self._remotes, self._graph, settled, seed=seed, every_port=every_port, logs=logs,
+            on_step=on_step,
+        )  # fmt: skip
+
+    def missing(self, intent: QosIntent) -> list[Problem]:
+        """What keeps the switches from being verified for an intent: that they do not hold it."""
+        return self._told(self._switch_troubles(self._operator.rendered(intent)))
+
     def _problems(self, rendered: Mapping[str, Rendered], settings: HostSettings) -> list[Problem]:
         """Each told once, with all switches or hosts that have it."""
+        hosts = _missed(self._host_states(settings), settings)
+        needs = {name: f"not set up as the scheme needs: {'; '.join(told)}" for name, told in hosts.items()}
+        return self._told(self._switch_troubles(rendered) | needs)
+
+    def _told(self, troubles: Mapping[str, str]) -> list[Problem]:
         found: dict[str, list[str]] = {}
-        for name, what in self._switch_troubles(rendered).items():
+        for name, what in troubles.items():
             found.setdefault(what, []).append(name)
-        for name, told in _missed(self._host_states(settings), settings).items():
-            found.setdefault(f"not set up as the scheme needs: {'; '.join(told)}", []).append(name)
         return [MachineCannot(", ".join(names), what, self._operator.how) for what, names in found.items()]
 
     def _switch_troubles(self, rendered: Mapping[str, Rendered]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -71,10 +71,16 @@ class Shot:
 @dataclass(frozen=True)
 class Reading:
     """Counters of switch ports at an instant: (switch, neighbour) → (queue, precedence) → column of the table
-    `ports` → packets or bytes; read at CLOCK_MONOTONIC time_s, in the same order every time."""
+    `ports` → packets or bytes; read at CLOCK_MONOTONIC time_s, in the same order every time. times_s: of ports whose
+    switch has a clock of its own, what that showed."""
 
     time_s: float
     ports: Mapping[tuple[str, str], Mapping[tuple[int, int], Mapping[str, int]]]
+    times_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+    def since_s(self, before: Reading, port: tuple[str, str]) -> float:
+        """How long after another one a port was read."""
+        return self.times_s.get(port, self.time_s) - before.times_s.get(port, before.time_s)
 
 
 class Counters(Protocol):

@@ -362,8 +362,8 @@ def _probe_switches(prober: Prober, graph: Graph, aim: Aim, _turn: int) -> list[
     trains = _floods(graph, aim.flows, 1.2 * seconds, 64)
     shot, (before, after) = prober.shoot_and_read(trains, 1.2 * seconds + AFTER_S, aim.links, (begin_s, end_s))
     rows = []
-    took_s = after.time_s - before.time_s
     for link in aim.links:
+        took_s = after.since_s(before, link)
         sent = packets(after, link, "sent_bytes") - packets(before, link, "sent_bytes")
         offered = aim.offered[link]
         rows.append(starved(

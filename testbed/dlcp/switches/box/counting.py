@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import time
 from typing import Any
 
 from dlcp.errors import Problem
@@ -19,16 +20,17 @@ _BASELINE = "baseline.json"
 
 def counters(store: Store, view: View) -> dict[str, Any]:
     """rows: for each (port, queue, precedence), columns as TABLES["ports"] but for `switch`; port: the box's own name.
-    waiting_bytes: by port. behind: what each device lost behind the account, since it came up. load: counts begin at
-    zero when it changes. Raises Problem when there is nothing of ours.
+    monotonic_s: what the box's clock showed. waiting_bytes: by port. behind: what each device lost behind the account,
+    since it came up. load: counts begin at zero when it changes. Raises Problem when there is nothing of ours.
     """
     program = _program(store, view)
-    states = _states(store, program)
+    states, read_s = _states(store, program), time.monotonic()
     now, inner = Snapshot(states), store.state.inner
     found = Counters(_baseline(store, program), now, list(inner.values()), store.state.epoch)
     waiting = now.tally("enqueued") - now.tally("sent")
     return {
         "load": program,
+        "monotonic_s": read_s,
         "rows": [{"port": name} | row for i, name in enumerate(inner) for row in found.rows(i)],
         "strays": [{"port": name} | found.strays(i) for i, name in enumerate(inner)],
         "waiting_bytes": {name: int(waiting[now.rows([index]), ..., 1].sum()) for name, index in inner.items()},
