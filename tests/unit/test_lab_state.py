@@ -1,0 +1,57 @@
+"""What is read of a lab: counters over a run, packets that are missing, settings of hosts that are otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dlcp.model.result import TABLES
+from dlcp.model.workload import HostSettings
+from dlcp.substrates.lab_state import HostState, differences, rounded, unaccounted
+
+
+def row(port: str, queue: int = 0, **counted: int) -> dict[str, Any]:
+    blank: dict[str, Any] = dict.fromkeys(TABLES["ports"], 0)
+    known = {"switch": port.split("-")[0], "port": port, "queue": queue, "backlog_histogram": [0] * 16}
+    return blank | known | counted
+
+
+def test_a_run_counts_what_came_during_it_and_its_own_peak() -> None:
+    before = [row("s1-h1", enqueued_packets=10, sent_packets=10, peak_backlog_bytes=9000, dropped_wred_bytes=5)]
+    after = [row("s1-h1", enqueued_packets=25, sent_packets=24, peak_backlog_bytes=3000, dropped_wred_bytes=5)]
+    before[0]["backlog_histogram"], after[0]["backlog_histogram"] = [3, 0], [10, 1]
+    [found] = differences(before, after)
+    assert (found["enqueued_packets"], found["sent_packets"], found["dropped_wred_bytes"]) == (15, 14, 0)
+    assert (found["peak_backlog_bytes"], found["backlog_histogram"]) == (3000, [7, 1])
+    assert (found["switch"], found["port"], found["queue"]) == ("s1", "s1-h1", 0)
+
+
+def test_what_adds_up_is_not_told() -> None:
+    rows = [
+        row("s1-h1", received_packets=100, enqueued_packets=50, sent_packets=50, dropped_tail_packets=7),
+        row("s1-h2", enqueued_packets=43, sent_packets=43),
+    ]
+    assert unaccounted(rows) == []
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({"sent_packets": 49}, "s1-h1 queue 3 precedence 0: 50 packets enqueued, 49 sent"),
+    ({"received_packets": 51}, "switch s1: 51 packets came in, 50 enqueued, 0 dropped"),
+])  # fmt: skip
+def test_a_packet_that_is_missing_is_told_where(change: dict[str, int], words: str) -> None:
+    counted = {"received_packets": 50, "enqueued_packets": 50, "sent_packets": 50} | change
+    assert unaccounted([row("s1-h1", 3, **counted)]) == [words]
+
+
+def test_a_host_that_is_otherwise_is_told_in_words() -> None:
+    wanted = HostSettings(sysctls={"net.ipv4.tcp_sack": "1"}, rto_min_s=0.0049)
+    assert HostState(sysctls={"net.ipv4.tcp_sack": "1"}, rto_min_s=0.005).misses(wanted) == []
+    told = HostState(sysctls={"net.ipv4.tcp_sack": "0"}).misses(wanted)
+    assert told[0] == "net.ipv4.tcp_sack is 0, not 1"
+    assert "kernel's own, not 5 ms" in told[1]
+
+
+def test_a_floor_that_another_scheme_has_left_is_seen() -> None:
+    assert HostState(rto_min_s=0.005).misses(HostSettings()) != []
+    assert (rounded(None), rounded(0.0001), rounded(0.2)) == (None, 0.001, 0.2)
