@@ -46,7 +46,7 @@ def write(lab: RunningLab, name: str, *labels: str, **changes: Any) -> Path:
     }  # fmt: skip
     content = {
         "format": 1, "name": name, "description": "for tests", "seed": 7, "repeats": 1, "time_limit": "8 s",
-        "topology": TOPOLOGY, "port_buffer": "120 kB", "scaling": {"lab_rate": "10 Gbit/s", "byte_scale": 40},
+        "topology": TOPOLOGY, "port_buffer": "120 kB", "scaling": {"lab_rate": "4 Gbit/s", "byte_scale": 40},
         "jobs": {"one": job | changes.pop("job", {})}, "schemes": [SCHEMES[label] for label in labels],
     } | changes  # fmt: skip
     (lab.folder / "workloads").mkdir(exist_ok=True)
