@@ -107,7 +107,8 @@ class LabAgent(AgentHandle):
         lost = not self._channel.status_event.wait(END_TIMEOUT_S)
         status = _LOST if lost else self._channel.recv_exit_status()
         if status:
-            ended = "the connection to it is lost" if status in (-1, _LOST) else f"it ended with status {status}"
+            lost_or_killed = "it was killed, or the connection to it is lost"
+            ended = lost_or_killed if status in (-1, _LOST) else f"it ended with status {status}"
             with log.open("a", encoding="utf-8") as file:
                 file.write(f"{self._remote.where}: {ended}\n")
         with contextlib.suppress(OSError):
