@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
@@ -25,3 +26,18 @@ def shell(
     from dlcp.runner.lab_shell import open_lab_shell
 
     return open_lab_shell(topology, command)
+
+
+@lab.command
+def demo(*, results: Path | None = None) -> int:
+    """Show the whole way on a lab of namespaces: deploy, verify with packets, run over TCP and DLCP, put everything
+    back.
+
+    Parameters
+    ----------
+    results
+        A folder to keep the runs in; default: they go away with the lab.
+    """
+    from dlcp.runner.lab_demo import demonstrate
+
+    return demonstrate(results)

@@ -81,7 +81,7 @@ def apply(
     kept = store.read()
     try:
         own = {_key(part, name): value for part in parts for name, value in part.wanted(settings).items()}
-        asked = {**kept[_ASKED], layer: own}
+        asked = {name: values for name, values in {**kept[_ASKED], layer: own}.items() if values}
         wanted = {key: value for one in LAYERS for key, value in asked.get(one, {}).items()}
         for part in parts:
             changes = _compare(part, _of(part, wanted), rows, before)

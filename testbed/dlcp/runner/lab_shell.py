@@ -5,7 +5,7 @@ from __future__ import annotations
 from dlcp.errors import Problem
 from dlcp.model.explain import did_you_mean
 from dlcp.model.load import topology_names
-from dlcp.runner.preflight import preflight_emulation
+from dlcp.runner.preflight import preflight_lab_demo
 from dlcp.substrates.nslab import DEFAULT_TOPOLOGY
 from dlcp.substrates.nslab_shell import lab_shell
 
@@ -20,5 +20,5 @@ def open_lab_shell(topology: str | None, command: str | None) -> int:
         raise Problem("topology", f"there is none called {name!r}", did_you_mean(name, topology_names()))
     if command is not None and not command.strip():
         raise Problem("dlcp lab shell -c", "the command is empty", "such as: -c 'ansible -i $DLCP_LAB -m ping all'")
-    preflight_emulation()
+    preflight_lab_demo()
     return lab_shell(name, command)

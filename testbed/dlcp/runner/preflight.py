@@ -33,6 +33,12 @@ def preflight_emulation() -> None:
     _refuse([doctor.emulation()])
 
 
+def preflight_lab_demo() -> None:
+    """Raise Problems with all that this machine lacks for a lab of namespaces, deployments and runs on it."""
+    groups = [doctor.emulation(), doctor.lab(), doctor.lab_demo()]
+    _refuse([replace(group, needed=True) for group in groups])
+
+
 def _refuse(groups: list[doctor.Group]) -> None:
     missing = [MachineCannot(gap.name, gap.detail, gap.remedy) for gap in doctor.gaps(groups)]
     if missing:

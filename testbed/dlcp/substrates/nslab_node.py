@@ -15,15 +15,16 @@ from pathlib import Path
 from dlcp.errors import MachineCannot, Problem
 from dlcp.paths import REPOSITORY
 from dlcp.substrates.netns import Namespace
-from dlcp.substrates.nslab_plan import USER
 
 _UNSHARE = ["unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child"]
 _MADE_ANEW = ("/proc", "/sys", "/dev", "/run")
 """Folders with what is mounted there that a node does not take over."""
+_HOME = "/home/root"
+"""Empty at first: what the machine's root has in .bashrc is not for every command over SSH."""
 _READY, _GO = b"ready\n", b"go\n"
 
 _FURNISH = r"""
-base=$1 name=$2 sshd=$3; shift 3
+base=$1 name=$2 sshd=$3 home=$4; shift 4
 mkdir -p "$base/upper" "$base/work" "$base/root" "$base/state"
 mount -t overlay -o "lowerdir=/,upperdir=$base/upper,workdir=$base/work" overlay "$base/root"
 cd "$base/root"
@@ -34,11 +35,10 @@ mount -t bpf bpf sys/fs/bpf
 mount --rbind /dev dev
 mount -t tmpfs -o mode=1777 shm dev/shm
 mount -t tmpfs -o mode=755 run run
-mkdir -p run/sshd run/lock root/.ssh etc/ssh var/lib/dlcp
+mkdir -p run/sshd run/lock ".$home" etc/ssh var/lib/dlcp
 mount --bind "$base/state" var/lib/dlcp
-chmod 700 root/.ssh
-cp "$base/authorized_keys" root/.ssh/authorized_keys
-cp "$base/host_key" "$base/sshd_config" etc/ssh/
+cp "$base/host_key" "$base/authorized_keys" "$base/sshd_config" etc/ssh/
+sed -i 's|^\(root:.*:\)[^:]*:\([^:]*\)$|\1'"$home"':\2|' etc/passwd
 grep -q '^sshd:' etc/passwd || echo 'sshd:x:74:65534::/run/sshd:/usr/sbin/nologin' >> etc/passwd
 echo "$name" > etc/hostname
 echo "$name" > proc/sys/kernel/hostname
@@ -54,7 +54,7 @@ exec "$sshd" -D -e -f /etc/ssh/sshd_config
 _SSHD_CONFIG = """\
 ListenAddress {address}
 HostKey /etc/ssh/host_key
-AuthorizedKeysFile /root/.ssh/authorized_keys
+AuthorizedKeysFile /etc/ssh/authorized_keys
 PidFile none
 UsePAM no
 StrictModes no
@@ -85,7 +85,7 @@ class Node:
         for file, text in (("host_key", keys[0]), ("authorized_keys", keys[1]), ("sshd_config", config)):
             (base / file).write_text(text)
             (base / file).chmod(0o600)
-        command = [*_UNSHARE, "sh", "-euc", _FURNISH, "sh", str(base), name, str(sshd), *_mounts()]
+        command = [*_UNSHARE, "sh", "-euc", _FURNISH, "sh", str(base), name, str(sshd), _HOME, *_mounts()]
         with log.open("ab") as said:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said)
         self.pid = self._process.pid
@@ -128,7 +128,7 @@ class Node:
 def inside(pid: int, command: Sequence[str]) -> list[str]:
     """A command line that runs `command` in the namespaces of the node whose pid this is."""
     join = ["nsenter", "--target", str(pid), "--net", "--mount", "--uts", "--ipc"]
-    home = {"HOME": f"/{USER}", "PYTHONPATH": str(REPOSITORY / "testbed")}
+    home = {"HOME": _HOME, "PYTHONPATH": str(REPOSITORY / "testbed")}
     words = [f"{name}={value}" for name, value in home.items()]
     return [*join, f"--pid=/proc/{pid}/ns/pid_for_children", "--wd=/", "env", *words, *command]
 
