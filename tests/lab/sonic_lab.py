@@ -19,6 +19,9 @@ from stub_lab import StubLab, graph_of, make_keys, write_inventory
 
 from dlcp.paths import sshd
 
+MOST_PORTS = 16
+"""That one sshd listens on."""
+
 
 @dataclass(frozen=True)
 class SonicLab:
@@ -48,7 +51,9 @@ def sonic_lab(folder: Path, topology: Mapping[str, Any], writer: str = "gcu") ->
     with ExitStack() as ending:
         behind = {name: ending.enter_context(config_db(folder / name, most_ports(topology))) for name in names}
         ports = free_ports(names)
-        ending.enter_context(server(lab, list(ports.values())))
+        for first in range(0, len(names), MOST_PORTS):
+            own = [ports[name] for name in names[first : first + MOST_PORTS]]
+            ending.enter_context(server(lab, own, f"sshd-{first}"))
         words = {
             name: {
                 "dlcp_sonic_socket": database.socket, "dlcp_sonic_config": database.config(),
@@ -75,26 +80,26 @@ def free_ports(names: tuple[str, ...]) -> dict[str, int]:
 
 
 @contextmanager
-def server(lab: StubLab, ports: list[int]) -> Iterator[None]:
+def server(lab: StubLab, ports: list[int], name: str) -> Iterator[None]:
     """A real sshd on these ports that lets the lab's key in."""
     program = sshd()
     assert program, "make setup installs sshd"
-    config = lab.folder / "sshd_config"
+    config = lab.folder / f"{name}.conf"
     words = [
         *(f"ListenAddress 127.0.0.1:{port}" for port in ports),
-        f"HostKey {lab.hostkey}", f"AuthorizedKeysFile {lab.client}", f"PidFile {lab.folder / 'sshd.pid'}",
+        f"HostKey {lab.hostkey}", f"AuthorizedKeysFile {lab.client}", f"PidFile {lab.folder}/{name}.pid",
         "UsePAM no", "StrictModes no", "PasswordAuthentication no", "KbdInteractiveAuthentication no",
         "PermitRootLogin prohibit-password", "UseDNS no", "MaxSessions 100", "MaxStartups 100",
-        "Subsystem sftp internal-sftp",
+        "Subsystem sftp internal-sftp", f"SetEnv HOME={lab.folder}",  # not this machine's .bashrc
     ]  # fmt: skip
     config.write_text("\n".join(words) + "\n")
     Path("/run/sshd").mkdir(exist_ok=True)
-    process = subprocess.Popen([str(program), "-D", "-f", str(config), "-E", str(lab.folder / "sshd.log")])
+    process = subprocess.Popen([str(program), "-D", "-f", str(config), "-E", str(lab.folder / f"{name}.log")])
     try:
         limit = 200
         while limit and not _answers(ports[-1]):
             limit -= 1
-        assert limit, (lab.folder / "sshd.log").read_text()
+        assert limit, (lab.folder / f"{name}.log").read_text()
         yield
     finally:
         process.send_signal(signal.SIGTERM)

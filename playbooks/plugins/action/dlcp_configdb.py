@@ -17,12 +17,12 @@ FROM_VARIABLES = {
     "folder": "dlcp_sonic_state",
 }
 """Word of the module → variable. What no variable says is the module's default, or its complaint."""
-RENDERED = ("preflight", "diff", "apply")
-"""Phases that need what was rendered."""
+RENDERED = ("look", "apply")
+"""Phases that need what was rendered, where anything was."""
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
-    """`dlcp_configdb: {phase: PHASE}`. A backup is written into dlcp_backup_dir on the controller."""
+    """`dlcp_configdb: {phase: PHASE}`. A backup goes into the deployment's folder on the controller."""
 
     _supports_check_mode = True
 
@@ -34,11 +34,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             if word not in words and variable in known:
                 words[word] = self._templar.template(known[variable]) or ""
         words["ports"] = list(self._templar.template(known["dlcp_ports"]))
-        if words["phase"] in RENDERED:
+        own = Path(self._templar.template(known["dlcp_folder"]), known["inventory_hostname"])
+        if words["phase"] in RENDERED and (own / "rendered.json").is_file():
             rendered = self._templar.template(known["dlcp_rendered"])
             words.update(configuration=rendered["configuration"], digest=rendered["digest"])
         result.update(self._execute_module("dlcp_configdb", module_args=words, task_vars=task_vars))
         if "backup" in result:
-            file = Path(self._templar.template(known["dlcp_backup_dir"])) / "config_db.json"
-            file.write_text(result.pop("backup") + "\n", encoding="utf-8")
+            (own / "config_db.json").write_text(result.pop("backup") + "\n", encoding="utf-8")
         return result

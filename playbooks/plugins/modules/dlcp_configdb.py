@@ -12,8 +12,10 @@ description:
   - Rows named DLCP, rows of the ports' queues and the QoS fields of the ports are set; nothing else is touched.
 options:
   phase:
-    description: What to do.
-    choices: [preflight, backup, diff, apply, read, confirm, restore]
+    description:
+      - What to do. C(look) finds what the switch has and lacks, what is deployed, and what a configuration would change.
+        It serves three phases of a deployment, because on a switch most of a run is the start of Python.
+    choices: [look, apply, read, confirm, restore]
     required: true
     type: str
   configuration:
@@ -73,11 +75,11 @@ EXAMPLES = """
 """
 RETURN = """
 backup:
-  description: All of CONFIG_DB, as text. Of phase backup.
+  description: All of CONFIG_DB, as text. Of phase look.
   type: str
   returned: success
 pending:
-  description: The deployment that is not confirmed yet, and the seconds that it has. Of preflight and read.
+  description: The deployment that is not confirmed yet, and the seconds that it has. Of look and read.
   type: dict
   returned: success
 """
@@ -96,7 +98,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "phase": {
-                "choices": ["preflight", "backup", "diff", "apply", "read", "confirm", "restore"],
+                "choices": ["look", "apply", "read", "confirm", "restore"],
                 "required": True,
             },
             "configuration": {"type": "str"},
@@ -112,8 +114,6 @@ def main() -> None:
             "config_command": {"default": "config"},
         },
         required_if=[
-            ("phase", "preflight", ["configuration"]),
-            ("phase", "diff", ["configuration", "digest"]),
             ("phase", "apply", ["configuration", "digest", "deployment", "restore_after_s"]),
             ("phase", "confirm", ["deployment"]),
             ("phase", "restore", ["deployment"]),
@@ -122,7 +122,7 @@ def main() -> None:
     )
     words = module.params
     if module.check_mode and words["phase"] in ("apply", "confirm", "restore"):
-        module.fail_json(msg=f"phase {words['phase']} changes the switch; diff is what a check asks for")
+        module.fail_json(msg=f"phase {words['phase']} changes the switch; look is what a check asks for")
     os.makedirs(words["folder"], mode=0o755, exist_ok=True)
     try:
         module.exit_json(**done(Switch(words), words))
@@ -133,14 +133,13 @@ def main() -> None:
 def done(switch: Switch, words: dict[str, Any]) -> dict[str, Any]:
     """One phase, and what Ansible is told of it."""
     phase, patch = words["phase"], json.loads(words["configuration"] or "{}")
-    if phase == "preflight":
+    if phase == "look":
         switch.check(patch)
-        return {"changed": False, "pending": switch.pending()}
-    if phase == "backup":
-        facts = {"dlcp_found": found_on(switch)}
-        return {"changed": False, "backup": json.dumps(switch.live(), indent=1, sort_keys=True), "ansible_facts": facts}
-    if phase == "diff":
-        return {"changed": False, "ansible_facts": {"dlcp_diff": switch.diff(patch, words["digest"])}}
+        facts: dict[str, Any] = {"dlcp_found": found_on(switch)}
+        if patch:
+            facts["dlcp_diff"] = switch.diff(patch, words["digest"])
+        backup = json.dumps(switch.live(), indent=1, sort_keys=True)
+        return {"changed": False, "backup": backup, "pending": switch.pending(), "ansible_facts": facts}
     if phase == "apply":
         return {"changed": switch.apply(patch, words["digest"], words["deployment"], words["restore_after_s"])}
     if phase == "confirm":
