@@ -47,3 +47,21 @@ def test_an_updater_that_dies_on_one_switch_leaves_both_as_they_were(fabric: Son
     assert fabric.behind["s1"].dump() == before["s1"]
     back = fabric.behind["s2"].wait_for(before["s2"], within_s=60)
     assert back, "the timer did not take the deployment back"
+
+
+@pytest.mark.long
+def test_a_failure_on_the_17th_of_32_leaves_all_on_the_old_state(tmp_path: Path) -> None:
+    """Its database takes no more writes from the moment that it is to be changed; what was there is another intent."""
+    leaves = 24
+    topology = {"kind": "leaf-spine", "leaves": leaves, "spines": 8, "hosts": leaves, "rate": "100 Mbit/s"}
+    with sonic_lab(tmp_path, topology, "direct") as fabric:
+        assert fabric.lab.play("deploy", intent="droptail", yes=True).returncode == 0
+        before, seventeenth = fabric.dumps(), sorted(fabric.behind)[16]
+        assert len(before) == 32
+        fabric.behind[seventeenth].database.config_set("min-replicas-to-write", 1)
+        done = fabric.lab.play("deploy", intent="dlcp-ect", yes=True)
+        assert done.returncode != 0
+        assert "NOREPLICAS" in done.stdout
+        assert "every switch is as it was before" in done.stdout
+        assert fabric.dumps() == before
+        assert fabric.lab.play("verify", intent="droptail").returncode == 0

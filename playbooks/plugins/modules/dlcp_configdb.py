@@ -13,7 +13,7 @@ description:
 options:
   phase:
     description:
-      - What to do. C(look) finds what the switch has and lacks, what is deployed, and what a configuration would change.
+      - What to do. C(look) finds what a switch has and lacks, what is deployed, and what a configuration would change.
         It serves three phases of a deployment, because on a switch most of a run is the start of Python.
     choices: [look, apply, read, confirm, restore]
     required: true
