@@ -1,0 +1,150 @@
+"""Junos, NX-OS, Cumulus, SR Linux, OS10: what their roles would send. No switch of these and no stub has run them.
+
+The lines are held by their grammar (tests/golden/grammar) and by what they must lead to; the roles are read by Ansible.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_eos_lines import loaded
+
+from dlcp.errors import Problem, Problems
+from dlcp.paths import REPOSITORY
+from dlcp.runner.fabric_plan import PHASES
+from dlcp.switches.lab.files import example_device, find_intent, intent_names, load_intent
+from dlcp.switches.lab.render import render
+from dlcp.switches.lab.systems import load_system, system_names
+
+lines = loaded("dlcp_lines")
+PLAYBOOKS = REPOSITORY / "playbooks"
+BY_PATHS = ("junos", "srlinux", "cumulus")
+INDENTED = ("nxos", "os10")
+FOREIGN = {
+    "junos": [
+        "set class-of-service schedulers THEIRS priority low",
+        "set forwarding-options hash-key family inet layer-3",
+    ],
+    "srlinux": ["set / qos classifiers dscp-policy THEIRS dscp 8 forwarding-class fc1"],
+    "cumulus": ["nv set system hostname leaf1", "nv set qos mapping THEIRS trust l3"],
+}
+
+
+def rendered(system: str) -> list[dict[str, Any]]:
+    """Every intent that it renders, as a deployment keeps it."""
+    found = []
+    for name in intent_names():
+        intent = load_intent(find_intent(name)).model_copy(update={"on_unsupported": "degrade"})
+        try:
+            found.append(render(intent, example_device(load_system(system))).data())
+        except (Problem, Problems):
+            continue
+    return found
+
+
+def told(running: list[str], said: list[str], system: str) -> list[str]:
+    """A candidate configuration of such a system: paths set, paths unset with all below them."""
+    words = lines.WORDS[system]
+    for line in said:
+        if line.startswith(words.unsets):
+            path = words.sets + line.removeprefix(words.unsets)
+            gone = [one for one in running if one == path or one.startswith(path + " ")]
+            assert gone, f"unset, and not there: {line}"
+            running = [one for one in running if one not in gone]
+        else:
+            assert line.startswith(words.sets), line
+            running = [*(one for one in running if one != line), line]
+    return running
+
+
+@pytest.mark.parametrize("system", BY_PATHS)
+def test_there_and_back_by_paths(system: str) -> None:
+    for made in rendered(system):
+        before = FOREIGN[system]
+        after = told(before, lines.set_candidate(made, "\n".join(before), system), system)
+        assert lines.kept_digest("\n".join(after), system) == made["digest"]
+        assert set(before) < set(after)
+        again = told(after, lines.set_candidate(made, "\n".join(after), system, made), system)
+        assert sorted(again) == sorted(after)
+        back = told(after, lines.set_restoring("\n".join(before), "\n".join(after), system, [made, {}]), system)
+        assert sorted(back) == sorted(before)
+
+
+@pytest.mark.parametrize("system", BY_PATHS)
+def test_one_intent_after_another_by_paths(system: str) -> None:
+    """Nothing of the first is left, and taking the second back brings the first."""
+    made = rendered(system)
+    for first, second in itertools.pairwise(made):
+        fresh = told(FOREIGN[system], lines.set_candidate(second, "\n".join(FOREIGN[system]), system), system)
+        held = told(FOREIGN[system], lines.set_candidate(first, "\n".join(FOREIGN[system]), system), system)
+        after = told(held, lines.set_candidate(second, "\n".join(held), system, first), system)
+        assert sorted(after) == sorted(fresh)
+        back = lines.set_restoring("\n".join(held), "\n".join(after), system, [second, first])
+        assert sorted(told(after, back, system)) == sorted(held)
+
+
+@pytest.mark.parametrize("system", INDENTED)
+def test_another_intent_of_ours_is_taken_off_first(system: str) -> None:
+    first, second = rendered(system)[:2]
+    mark = lines.WORDS[system].mark
+    alone = lines.block_candidate(first, "", system)
+    assert alone == [*first["configuration"].splitlines(), mark.format(first["digest"])]
+    running = "\n".join(alone)
+    assert lines.kept_digest(running, system) == first["digest"]
+    assert lines.block_candidate(first, running, system, first) == alone
+    then = lines.block_candidate(second, running, system, first)
+    assert then[0].startswith("no ")
+    assert first["digest"] in then[0]
+    assert then[1 : 1 + len(first["rollback"].splitlines())] == first["rollback"].splitlines()
+    assert then[-1] == mark.format(second["digest"])
+
+
+@pytest.mark.parametrize("system", [*BY_PATHS, *INDENTED])
+def test_every_line_that_is_sent_is_of_the_grammar_or_keeps_the_digest(system: str) -> None:
+    file = REPOSITORY / "tests" / "golden" / "grammar" / f"{system}.txt"
+    rules = [re.compile(rule) for rule in file.read_text().splitlines() if not rule.startswith("##")]
+    candidate = lines.set_candidate if system in BY_PATHS else lines.block_candidate
+    words = lines.WORDS[system]
+    for made in rendered(system):
+        once = candidate(made, "", system)
+        for line in [*once, *candidate(made, "\n".join(once), system, made)]:
+            bare = line.removeprefix(words.unsets).removeprefix(words.sets)
+            mark = words.mark.format(made["digest"])
+            assert mark.startswith(bare) or any(rule.fullmatch(line) for rule in rules), line
+
+
+@pytest.mark.parametrize("system", system_names())
+def test_a_role_has_every_phase(system: str) -> None:
+    assert {f"{phase}.yml" for phase in PHASES} <= {
+        file.name for file in (PLAYBOOKS / "roles" / f"switch_{system}" / "tasks").glob("*.yml")
+    }
+
+
+def test_ansible_reads_all_roles(tmp_path: Path) -> None:
+    plays = [
+        "- hosts: all\n  gather_facts: false\n  tasks:\n"
+        + "".join(
+            f"    - ansible.builtin.import_role: {{name: switch_{system}, tasks_from: {phase}}}\n" for phase in PHASES
+        )
+        for system in system_names()
+    ]
+    (tmp_path / "all.yml").write_text("".join(plays))
+    command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "localhost,", "--syntax-check"]
+    env = os.environ | {"ANSIBLE_CONFIG": str(PLAYBOOKS / "ansible.cfg")}
+    done = subprocess.run(
+        [*command, str(tmp_path / "all.yml")],
+        cwd=PLAYBOOKS,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
