@@ -115,10 +115,17 @@ def timed() -> dict[str, Any]:
         time.sleep(0.1)
     found["restored"] = changed(before, picture(world.ports))
     found["late"] = words(box("confirm", {"deployment": "d1"}))
+    found["killed"] = killed_at(12, "apply", asked | {"deployment": "d2", "restore_after_s": 1})
+    found["half done"] = sorted(changed(before, picture(world.ports)))
+    deadline = time.monotonic() + 20
+    while changed(before, picture(world.ports)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    found["healed"] = changed(before, picture(world.ports))
     box("apply", asked | {"deployment": "d3", "restore_after_s": 600})
     sleepers = ("pgrep", "-f", "restore --state /run/dlcp/state --timed d3")
     found["sleepers"] = len(run(*sleepers).split())
     box("confirm", {"deployment": "d3"})
+    deadline = time.monotonic() + 20
     while run(*sleepers, check=False) and time.monotonic() < deadline:
         time.sleep(0.01)
     found["after confirm"] = run(*sleepers, check=False).split()
@@ -142,6 +149,9 @@ def test_an_apply_that_nobody_confirms_is_undone_by_the_box_itself(inside: Calla
     assert found["undone"] == [True, None]
     assert found["restored"] == {}
     assert "not in force" in found["late"]
+    assert found["killed"]
+    assert "links" in found["half done"]
+    assert found["healed"] == {}, "the timer mends what a kill has left"
     assert found["sleepers"] == 1
     assert found["after confirm"] == []
     assert found["reboot"]["digest"] == ""
