@@ -71,8 +71,10 @@ def apply(request: Request, store: Store) -> dict[str, Any]:
     """Carry a configuration out; save what was there before; restore that unless it is confirmed in time."""
     wanted, asked = _wanted(request)
     state, deployment = store.state, request.deployment or ""
-    if state.pending and state.pending != deployment and timer.left_s(str(store.folder)) is not None:
-        what = f"deployment {state.pending} waits to be confirmed ({timer.left_s(str(store.folder)) or 0:.0f} s left)"
+    if state.pending and state.pending != deployment:
+        left_s = timer.left_s(str(store.folder))
+        when = "its timer has run out" if left_s is None else f"{left_s:.0f} s left"
+        what = f"deployment {state.pending} waits to be confirmed ({when})"
         raise Problem("this box", what, "confirm or restore that one first")
     if wanted is not None:
         check_ports(wanted.ports, request.management, links())
