@@ -21,6 +21,7 @@ from dlcp.report.comparison import compare
 from dlcp.report.fabric_plots import queue_counts
 from dlcp.report.load import load
 from dlcp.report.page import page
+from dlcp.report.regime import regime_caption
 from dlcp.report.settings import fault_lines
 from dlcp.runner.store import load_result, wrong_tables
 
@@ -74,6 +75,23 @@ def test_load__other_formats_are_left_out_with_words(experiment: Path, version: 
     loaded = load(experiment)
     assert len(loaded.runs) == 11
     assert [(one.path.name, one.why) for one in loaded.left_out] == [("tcp-profile-0", why)]
+
+
+def test_degradations__are_in_every_report_and_under_every_plot(experiment: Path) -> None:
+    line = "l1, l2 (sonic): queue 3: precedences folded into queues (no DSCP to colour map)"
+    edit(experiment / "dlcp-profile-0", degradations=[line], unwatched={"saturated_rate": "ports of a lab do"})
+    loaded = load(experiment)
+    assert loaded.degraded == (f"DLCP: {line}",)
+    assert loaded.regime(PROFILE)["degraded"] == f"DLCP: {line}"
+    assert f"degraded {loaded.degraded[0]}" in regime_caption(loaded.regime(PROFILE))
+    html = page(compare(loaded), (), ())
+    assert "<strong>degraded:</strong>" in html
+    assert line in html
+    assert "ports of a lab do" in html
+    edit(experiment / "dlcp-profile-0", degradations=[], unwatched={})
+    whole = load(experiment)
+    assert whole.degraded == ()
+    assert "degraded" not in page(compare(whole), (), ())
 
 
 def test_load__older_results_lack_what_came_later(experiment: Path) -> None:
