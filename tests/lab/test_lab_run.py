@@ -1,7 +1,8 @@
 """Experiments on a lab over real SSH: refused where the lab is not what a run needs, run where it is, failed in words
 where something dies; and nothing stays on any host, however its caller ends.
 
-One switch, three hosts, so that a deployment takes little; the demo runs on leaves and spines. In the order of this file: a test takes the switch as the one before left it.
+One switch, three hosts, so that a deployment takes little; the demo runs on leaves and spines. In the order of this
+file: a test takes the switch as the one before left it.
 """
 
 from __future__ import annotations
@@ -265,7 +266,8 @@ def test_what_is_not_deployed_is_not_verified(star: RunningLab) -> None:
 def test_probes_of_a_labs_hosts_say_that_its_switch_does_what_was_deployed(star: RunningLab) -> None:
     """Every codepoint by counters, order of service, curves and limits: over SSH, as in the emulator."""
     deployed(star)
-    path = write(star, "deployed", "DLCP")
+    scaling = {"lab_rate": "10 Gbit/s", "byte_scale": 100}
+    path = write(star, "probed", "DLCP", job={"workload": "resnet50"}, scaling=scaling)
     words = [sys.executable, "-m", "dlcp.cli", "switch", "verify", path, "--on", "lab", "--json"]
     done = star.run(words, within_s=400)
     assert done.returncode in (0, 4), done.stderr
