@@ -11,7 +11,7 @@ from pathlib import Path
 
 from running_lab import RunningLab
 
-_HOOK = "import os; exec(open('/run/fault.py').read()) if os.path.exists('/run/fault.py') else None\n"
+_HOOK = "import os; exec(open('/run/fault.py').read(), {}) if os.path.exists('/run/fault.py') else None\n"
 
 _FAULT = """
 import os, subprocess, sys
