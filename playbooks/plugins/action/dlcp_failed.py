@@ -1,4 +1,7 @@
-"""Remember on the controller why a phase failed for a switch. Args: phase. Fact: dlcp_failures {phase: why}."""
+"""Remember on the controller why a phase failed for a switch. Args: phase.
+
+Facts: dlcp_failures {phase: why}; dlcp_unreached, the phases in which it could not be reached.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,9 @@ class ActionModule(ActionBase):
         """Adds one entry to the fact."""
         super().run(tmp, task_vars)
         known = task_vars or {}
-        why = (known.get("ansible_failed_result") or {}).get("msg") or "failed without a word"
-        failures = {**known.get("dlcp_failures", {}), self._task.args["phase"]: str(why)}
-        return {"changed": False, "ansible_facts": {"dlcp_failures": failures}, "msg": str(why)}
+        result = known.get("ansible_failed_result") or {}
+        phase, why = self._task.args["phase"], str(result.get("msg") or "failed without a word")
+        failures = {**known.get("dlcp_failures", {}), phase: why}
+        unreached = [*known.get("dlcp_unreached", []), *([phase] if result.get("dlcp_unreached") else [])]
+        facts = {"dlcp_failures": failures, "dlcp_unreached": unreached}
+        return {"changed": False, "ansible_facts": facts, "msg": why}

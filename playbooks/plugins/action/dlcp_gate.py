@@ -47,8 +47,6 @@ class ActionModule(ActionBase):
                 facts, msg = fabric.after(phase)
             case "confirm" | "confirm again":
                 facts, msg = fabric.after_confirm(phase)
-            case "carry":
-                return {"changed": False, "ansible_facts": fabric.carried()}
             case "outcome":
                 fabric.end()
             case _:
@@ -64,13 +62,14 @@ class _Fabric:
         self.folder = Path(known["dlcp_folder"])
         self.hosts = list(known["ansible_play_hosts_all"])
         self.vars = {name: known["hostvars"][name] for name in self.hosts}
-        reached = set(known["ansible_play_hosts"])
+        present = set(known["ansible_play_hosts"])
         self.deployment: str | None = known.get("dlcp_deployment")
         wanted = (deployment.read_json(self.folder / deployment.PLAN) or {}).get("switches", {})
         self.planned = bool(wanted)
         self.switches = [
             verdict.Switch(
-                name=name, reached=name in reached, failures=said.get("dlcp_failures", {}),
+                name=name, present=name in present, failures=said.get("dlcp_failures", {}),
+                unreached=said.get("dlcp_unreached", []),
                 diff=said.get("dlcp_diff", ""), found=said.get("dlcp_found"),
                 wanted=wanted.get(name, {}).get("digest", ""),
             )
@@ -155,17 +154,8 @@ class _Fabric:
         return facts, f"not confirmed; {then}\n{verdict.listing(reasons)}"
 
     def unconfirmed(self) -> list[str]:
-        """Who did not confirm, by what any switch's facts say: one that was not reached holds old ones."""
+        """Who did not confirm the first time."""
         return sorted({name for said in self.vars.values() for name in said.get("dlcp_unconfirmed", [])})
-
-    def carried(self) -> dict[str, Any]:
-        """What the last gate found, for those too that it could not reach."""
-        return {
-            "dlcp_go": all(said.get("dlcp_go") for said in self.vars.values()),
-            "dlcp_sound": all(said.get("dlcp_sound") for said in self.vars.values()),
-            "dlcp_confirming": any(said.get("dlcp_confirming") for said in self.vars.values()),
-            "dlcp_unconfirmed": self.unconfirmed(),
-        }
 
     def end(self) -> None:
         """The outcome of a deployment that was turned back: always a failure, which says how the fabric stands."""

@@ -27,7 +27,7 @@ from dlcp.model.inventory import (
     SwitchWords,
     secret_words,
 )  # fmt: skip
-from dlcp.model.load import load_topology
+from dlcp.model.load import in_order, load_topology
 from dlcp.model.new_inventory import gaps
 from dlcp.model.notes import Notes
 from dlcp.model.topology import Graph, Topology, TopologyKind
@@ -46,7 +46,7 @@ def load_inventory(path: Path) -> Lab:
     reader = _Reader(document)
     lab = reader.lab()
     if problems := [*document.problems, *reader.notes.problems]:
-        raise Problems(problems)
+        raise Problems(in_order(problems))
     assert lab is not None
     return lab
 

@@ -1,31 +1,33 @@
 """What a phase of a deployment means for the whole fabric: go on, turn back, or say how it ended. Pure.
 
-A switch that was not reached says nothing; whoever is not among the reached has failed.
+A switch that has fallen out of Ansible's play says nothing: it has failed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 Reasons = Mapping[str, str]
 """Switch → why it did not do what it was to do."""
 
-UNREACHED = "could not be reached"
+FELL_OUT = "fell out of the play"
 
 
 @dataclass(frozen=True)
 class Switch:
     """What is known of a switch after a phase.
 
-    reached: whether it answered in this phase. failures: phase → why. diff: what was to change, "" = nothing.
-    found, wanted: digest and differences as read back, and the digest of what was rendered.
+    present: whether it is in the play still. failures: phase → why. unreached: those of them in which it could not be
+    reached. diff: what was to change, "" = nothing. found: digest and differences as read back; wanted: the digest of
+    what was rendered.
     """
 
     name: str
-    reached: bool
+    present: bool
     failures: Mapping[str, str]
+    unreached: Sequence[str] = ()
     diff: str = ""
     found: Mapping[str, Any] | None = None
     wanted: str = ""
@@ -37,8 +39,8 @@ def failed(phase: str, switches: Iterable[Switch]) -> dict[str, str]:
     for switch in switches:
         if phase in switch.failures:
             reasons[switch.name] = switch.failures[phase]
-        elif not switch.reached:
-            reasons[switch.name] = UNREACHED
+        elif not switch.present:
+            reasons[switch.name] = FELL_OUT
     return reasons
 
 
@@ -87,8 +89,8 @@ def turned_back(left: Reasons, switches: Iterable[Switch], *, confirming: bool) 
     """
     if not left:
         return Ending("restored")
-    reached = {switch.name for switch in switches if switch.reached}
-    stuck = tuple(name for name in left if confirming or name in reached)
+    timed = {switch.name for switch in switches if "restore" in switch.unreached} if not confirming else set()
+    stuck = tuple(name for name in left if name not in timed)
     waiting = tuple(name for name in left if name not in stuck)
     return Ending("mixed" if stuck else "timers", waiting=waiting, stuck=stuck)
 
