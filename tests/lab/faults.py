@@ -40,8 +40,8 @@ if here and not hasattr(sys, "faulty"):  # a Python may read its site twice
         if kind == "cut off after":
             do_it()
             cut_off()
-        if kind == "full disk":
-            subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "none", "/var/lib/dlcp"], check=True)
+        if kind == "cannot write":
+            subprocess.run(["mount", "-o", "remount,bind,ro", "/var/lib/dlcp"], check=True)
         if kind == "slow":
             import time
             until = time.monotonic() + 30
@@ -60,7 +60,7 @@ def plant(lab: RunningLab, node: str, verb: str, kind: str, calls: tuple[int, in
     """The first to the last of these times that `verb` is asked of this node's program, it fails so.
 
     exits, killed: the program. cut off: no SSH leads to the node any more, before or after the program has done what it
-    was asked. full disk: its state cannot be written. meddled with: somebody takes a port's program off.
+    was asked. cannot write: its state's folder is read-only. meddled with: somebody takes a port's program off.
     slow: it waits until it is mended.
     """
     mend(lab, node)
@@ -81,7 +81,7 @@ def mend(lab: RunningLab, node: str) -> None:
         node,
         "rm -f /run/fault.py /run/fault.calls; cd /root/.ssh; "
         "test ! -e authorized_keys.away || mv authorized_keys.away authorized_keys; "
-        "! mount | grep -q 'none on /var/lib/dlcp ' || umount /var/lib/dlcp",
+        "mount -o remount,bind,rw /var/lib/dlcp",
     )
 
 

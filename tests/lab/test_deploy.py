@@ -114,7 +114,8 @@ def test_a_switch_that_is_cut_off_after_it_confirmed_is_named_and_a_rollback_men
     assert (code, said["status"]) == (ExitCode.RUN_FAILED, "mixed"), said
     assert list(said["failed"]["Restore"]) == ["a"]
     mend(fabric, "a")
-    assert [name for name, one in held(fabric).items() if one != good[name]] == ["a"]
+    left = held(fabric)
+    assert [name for name, one in left.items() if one != good[name]] == ["a"], (left, good)
     code, again = switch(fabric, "rollback", "--deployment", said["deployment"], "--yes")
     assert (code, again["status"]) == (0, "rolled back"), again
     assert held(fabric) == good
