@@ -43,7 +43,9 @@ def held(lab: RunningLab) -> dict[str, Any]:
 
 
 def _held(lab: RunningLab, name: str) -> dict[str, Any]:
-    read = json.loads(lab.on(name, f"FAULT_OFF=1 {sys.executable} -m dlcp.switches.box read </dev/null"))
+    read = json.loads(
+        lab.on(name, f"env -u DLCP_STATE FAULT_OFF=1 {sys.executable} -m dlcp.switches.box read </dev/null")
+    )
     queues = lab.on(name, "for d in $(ls /sys/class/net); do tc qdisc show dev $d; tc class show dev $d; done")
     kernel = sorted(line for line in queues.splitlines() if "htb" in line or "clsact" in line)
     return {**{word: read[word] for word in ("digest", "differences", "pending")}, "kernel": kernel}
