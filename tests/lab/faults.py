@@ -27,7 +27,7 @@ if here and not hasattr(sys, "faulty"):  # a Python may read its site twice
             told = sys.stdin.buffer.read()
             subprocess.run(words, input=told, env=dict(os.environ, FAULT_OFF="1"), stdout=subprocess.DEVNULL)
         def cut_off():
-            os.rename("/root/.ssh/authorized_keys", "/root/.ssh/authorized_keys.away")
+            os.rename("/etc/ssh/authorized_keys", "/etc/ssh/authorized_keys.away")
             for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
                 if pid != 1 and open(f"/proc/{{pid}}/comm").read().startswith("sshd"):
                     os.kill(pid, 9)
@@ -79,7 +79,7 @@ def mend(lab: RunningLab, node: str) -> None:
     """Take a planted failure away, and let SSH in again."""
     lab.on(
         node,
-        "rm -f /run/fault.py /run/fault.calls; cd /root/.ssh; "
+        "rm -f /run/fault.py /run/fault.calls; cd /etc/ssh; "
         "test ! -e authorized_keys.away || mv authorized_keys.away authorized_keys; "
         "mount -o remount,bind,rw /var/lib/dlcp",
     )
