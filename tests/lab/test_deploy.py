@@ -73,6 +73,7 @@ def test_by_hand_a_check_tells_what_would_change_and_a_second_run_changes_nothin
     assert verified.returncode == 0, verified.stdout
 
 
+@pytest.mark.long
 def test_a_lost_reply_is_asked_for_again(fabric: RunningLab) -> None:
     good = held(fabric)
     plant(fabric, "b", "confirm", "exits", calls=(1, 1))
@@ -105,6 +106,7 @@ def test_a_switch_that_is_cut_off_after_it_applied_restores_itself(fabric: Runni
     mend(fabric, "c")
 
 
+@pytest.mark.long
 def test_a_switch_that_is_cut_off_after_it_confirmed_is_named_and_a_rollback_mends_it(fabric: RunningLab) -> None:
     """The case that no order of messages excludes: it has confirmed, nobody knows, and nobody reaches it."""
     good = held(fabric)
@@ -118,26 +120,6 @@ def test_a_switch_that_is_cut_off_after_it_confirmed_is_named_and_a_rollback_men
     code, again = switch(fabric, "rollback", "--deployment", said["deployment"], "--yes")
     assert (code, again["status"]) == (0, "rolled back"), again
     assert held(fabric) == good
-
-
-def test_a_controller_that_is_killed_while_it_applies_leaves_the_way_back_to_the_timers(fabric: RunningLab) -> None:
-    good = held(fabric)
-    plant(fabric, "b", "apply", "slow")
-    words = [sys.executable, "-m", "dlcp.cli", "switch", "apply", "dlcp-wred", "--yes", "--within", "45 s"]
-    shell = ["sh", "-c", 'echo $$; exec "$@"', "sh", *words]
-    inside = fabric.process.inside(["env", "-C", str(fabric.folder), f"DLCP_LAB={fabric.path}", *shell])
-    with subprocess.Popen(inside, stdout=subprocess.PIPE, text=True) as controller:
-        assert controller.stdout is not None
-        pid = controller.stdout.readline().strip()
-        assert any(line.startswith("Compare") for line in controller.stdout)
-        while not all(held(fabric)[name]["pending"] for name in ("a", "c")):
-            assert controller.poll() is None
-        fabric.run(["kill", "-9", pid])
-    mend(fabric, "b")
-    refused, said = switch(fabric, "apply", "dlcp-wred", "--yes")
-    assert (refused, said["status"]) == (ExitCode.RUN_FAILED, "refused"), said
-    assert "was never confirmed" in said["failed"]["Preflight"]["a"]
-    assert settled(fabric, good), held(fabric)
 
 
 def test_who_cannot_be_changed_is_found_before_anybody_is(fabric: RunningLab) -> None:
