@@ -20,11 +20,14 @@ TABLE = re.findall(r"^\| `(dlcp [^`]+)` \| (.+) \|$", README, flags=re.MULTILINE
 COMMANDS = [
     *(command for command, _ in TABLE),
     *(command for _, text in TABLE for command in re.findall(r"`(dlcp [^`]+)`", text)),
+    *re.findall(r"^    (dlcp [^#\n]*[^# \n]) +#", README, flags=re.MULTILINE),
+    *re.findall(r"^[^|\n].*`(dlcp switch inventory [^`]+)`", README, flags=re.MULTILINE),
     *(f"dlcp shell quickstart {option}" for option in re.findall(r"`(-c [^`]+)`", README)),
 ]
 EMULATES = ("dlcp run", "dlcp shell", "dlcp bench switch", "dlcp bench capacity", "dlcp switch verify",
-            "dlcp doctor --calibrate")  # fmt: skip
-"""What takes minutes or root: proven in tests/crash, tests/emulate and tests/bench."""
+            "dlcp doctor --calibrate", "dlcp lab", "dlcp hosts", "dlcp switch diff", "dlcp switch apply",
+            "dlcp switch rollback")  # fmt: skip
+"""What takes minutes, root or a lab: proven in tests/crash, tests/emulate, tests/lab and tests/bench."""
 MAKE_TARGETS = sorted(set(re.findall(r"(?:^ {4}|`)make ([a-z-]+)", README, flags=re.MULTILINE)))
 
 
@@ -38,7 +41,7 @@ def test_the_table_names_every_command_and_no_other() -> None:
 def test_the_arguments_are_those_that_the_command_takes(command: str) -> None:
     function, bound, _ = app.parse_args(shlex.split(command)[1:], print_error=False, exit_on_error=False)
     assert function.__name__ in shlex.split(command)[1:3]
-    assert "experiment" not in bound.signature.parameters or bound.arguments["experiment"] == "quickstart"
+    assert bound.arguments.get("experiment", "quickstart") in ("quickstart", "lab-demo", "dlcp-wred")
 
 
 @pytest.fixture(scope="module")
