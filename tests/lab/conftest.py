@@ -55,4 +55,5 @@ def module_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]
 
 
 def _needs_a_lab(item: pytest.Item) -> bool:
-    return bool({"lab", "make_lab", "module_lab"} & set(getattr(item, "fixturenames", ())))
+    makes_its_own = item.path.name == "test_demo.py"
+    return makes_its_own or bool({"lab", "make_lab", "module_lab"} & set(getattr(item, "fixturenames", ())))

@@ -110,8 +110,8 @@ def _package(python: Path, wheels: str, *, check: bool) -> dict[str, Any]:
         folder.mkdir(parents=True)
         mark.write_text(NOTHING, encoding="utf-8")  # what is cut short here is still ours to remove
         must([_base_python(), "-m", "venv", str(folder)])
-        must([str(python), "-m", "pip", "install", "-q", "--no-index", "--find-links", wheels, "dlcp"])
-        must([str(python), "-c", "import dlcp"])
+        must([str(python), "-I", "-m", "pip", "install", "-q", "--no-index", "--find-links", wheels, "dlcp"])
+        must([str(python), "-I", "-c", "import dlcp"])
         mark.write_text(wanted, encoding="utf-8")
     return row
 
