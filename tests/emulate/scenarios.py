@@ -64,7 +64,7 @@ class Scenarios(threading.local):
 
     def _started(self) -> private.PrivateProcess:
         if self._server is None:
-            paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+            paths = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
             self._server = private.start_private(
                 "scenarios:serve",
                 env={**os.environ, "PYTHONPATH": paths},

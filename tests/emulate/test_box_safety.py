@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +20,10 @@ from boxes import MANAGEMENT, STATE, World, box, changed, command, picture, run
 
 from dlcp.model.qos import DropProfile, QosIntent, QueueIntent
 from dlcp.paths import SWITCH_CONFIGS
+from dlcp.switches import timer
 from dlcp.switches.box import install, state
 from dlcp.switches.box.links import inner_name
+from timers import run_out
 
 DEPLOYMENT = "20261121T205000Z-1"
 
@@ -109,18 +114,37 @@ def timed() -> dict[str, Any]:
     found["shaped"] = run("tc", "-details", "class", "show", "dev", inner_name(box("read")["state"]["inner"]["eth1"]))
     found["other"] = words(box("apply", asked | {"deployment": "d2", "restore_after_s": 1}))
     found["undone"] = [box("restore", {"deployment": "d0"})["changed"], box("read")["pending"]]
-    box("apply", asked | {"deployment": "d1", "restore_after_s": 1})
+    box("apply", asked | {"deployment": "d1", "restore_after_s": 600})
+    run_out(STATE / "box")
     deadline = time.monotonic() + 20
     while box("read")["intent"] and time.monotonic() < deadline:
         time.sleep(0.1)
     found["restored"] = changed(before, picture(world.ports))
     found["late"] = words(box("confirm", {"deployment": "d1"}))
-    found["killed"] = killed_at(12, "apply", asked | {"deployment": "d2", "restore_after_s": 1})
+    found["killed"] = killed_at(12, "apply", asked | {"deployment": "d2", "restore_after_s": 600})
     found["half done"] = sorted(changed(before, picture(world.ports)))
+    run_out(STATE / "box")
     deadline = time.monotonic() + 20
     while changed(before, picture(world.ports)) and time.monotonic() < deadline:
         time.sleep(0.1)
     found["healed"] = changed(before, picture(world.ports))
+    box("apply", asked | {"deployment": "d4", "restore_after_s": 600})
+    found["cut short"] = killed_at(1, "confirm", {"deployment": "d4"})  # it is written down; the timer still runs
+    finished = STATE / "box" / "timed.json"
+    finished.unlink()  # an earlier timer's
+    run_out(STATE / "box")
+    while not finished.exists():
+        time.sleep(0.01)
+    found["confirmed"] = [json.loads(finished.read_bytes())["changed"], box("confirm", {"deployment": "d4"})["changed"]]
+    found["kept"] = box("read")["intent"]
+    box("restore", {"to": "original"})
+    box("apply", asked | {"deployment": "d5", "restore_after_s": 600})
+    found["cut short too"] = killed_at(3, "restore", {"deployment": "d5"})
+    run_out(STATE / "box")
+    deadline = time.monotonic() + 20
+    while changed(before, picture(world.ports)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    found["healed too"] = changed(before, picture(world.ports))
     box("apply", asked | {"deployment": "d3", "restore_after_s": 600})
     sleepers = ("pgrep", "-f", "restore --state /run/dlcp/state --timed d3")
     found["sleepers"] = len(run(*sleepers).split())
@@ -131,6 +155,62 @@ def timed() -> dict[str, Any]:
     found["after confirm"] = run(*sleepers, check=False).split()
     found["reboot"] = rebooted()
     return found
+
+
+def full_disk() -> dict[str, Any]:
+    """A restore that can write nothing down; before it an apply that cannot; a folder that others could write in."""
+    world = World()
+    before = picture(world.ports)
+    asked = world.configuration(intent("first"))
+    found: dict[str, Any] = {}
+    box("reset")  # makes the folder
+    os.chmod(STATE / "box", 0o777)
+    with no_room():
+        found["refused"] = words(box("apply", asked | {"deployment": "d1", "restore_after_s": 600}))
+    found["untouched"] = changed(before, picture(world.ports))
+    found["timers"] = (STATE / "box" / "timer.json").exists()
+    found["mode"] = oct((STATE / "box").stat().st_mode & 0o777)
+    box("apply", asked | {"deployment": "d1", "restore_after_s": 600})
+    with no_room():
+        found["said"] = words(box("restore", {"deployment": "d1"}))
+    found["restored"] = changed(before, picture(world.ports))
+    found["again"] = [box("restore", {"deployment": "d1"}).get("code"), box("read")["differences"]]
+    (STATE / "box").rename(STATE / "moved")
+    (STATE / "box").symlink_to(STATE / "moved")
+    found["link"] = words(box("read"))
+    (STATE / "box").unlink()
+    (STATE / "moved").rename(STATE / "box")
+    os.chown(STATE / "box", 65534, 65534)
+    found["stranger"] = words(box("read"))
+    return found
+
+
+@contextmanager
+def no_room() -> Iterator[None]:
+    """No file of more than 0 B can be written: as on a full disk, but for the words of the error."""
+    kept = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, kept[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, kept)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_full_disk_keeps_nothing_from_going_back_and_a_folder_of_others_is_not_believed(
+    inside: Callable[..., Any],
+) -> None:
+    found = inside(full_disk)
+    assert "File too large" in found["refused"]
+    assert found["untouched"] == {}, "what cannot be written down is not begun"
+    assert not found["timers"]
+    assert found["mode"] == "0o700"
+    assert "is as it was, but that could not be written down" in found["said"]
+    assert found["restored"] == {}
+    assert found["again"] == [None, []]
+    assert "is a link or no folder" in found["link"]
+    assert "belongs to user 65534" in found["stranger"]
 
 
 def rebooted() -> dict[str, Any]:
@@ -152,6 +232,11 @@ def test_an_apply_that_nobody_confirms_is_undone_by_the_box_itself(inside: Calla
     assert found["killed"]
     assert "links" in found["half done"]
     assert found["healed"] == {}, "the timer mends what a kill has left"
+    assert found["cut short"]
+    assert found["confirmed"] == [False, False], "what is confirmed stays, though its timer was not stopped"
+    assert found["kept"] == "first"
+    assert found["cut short too"]
+    assert found["healed too"] == {}, "a timer is there until all is as it was"
     assert found["sleepers"] == 1
     assert found["after confirm"] == []
     assert found["reboot"]["digest"] == ""
@@ -264,7 +349,7 @@ def killed_at(step: int, verb: str, request: dict[str, Any]) -> bool:
         stopped = Stopped(step)
         for module, name in (
             (install, "run"), (install, "write_sysctl"), (install.hooks, "attach"), (install.hooks, "detach"),
-            (install.hooks, "add_clsact"), (install.hooks, "delete_clsact"), (state, "replace_file"),
+            (install.hooks, "add_clsact"), (install.hooks, "delete_clsact"), (state, "replace_file"), (timer, "stop"),
         ):  # fmt: skip
             setattr(module, name, stopped.before(getattr(module, name)))
         box(verb, request)

@@ -1,5 +1,9 @@
 """A timer on a device that undoes what is not confirmed: by systemd where it runs, else a process in its own session.
 
+Between the moment that it runs out and its command's first step somebody may confirm; and what is killed as it arms one
+leaves a timer that nobody knows. So the command takes the lock that `start` and `stop` are called under, and then does
+nothing unless it is still waited for: timer.json (or a file of the caller's) must name its deployment.
+
 Standard library alone, Python 3.9 or later, to run with any Python of a device. The folder holds `timer.json`.
 """
 
@@ -13,35 +17,27 @@ import subprocess
 import time
 from typing import Any
 
+from .private_folder import replace_file
+
 FILE = "timer.json"
 
 
 def start(folder: str, delay_s: float, argv: list[str], name: str) -> None:
-    """Run a command after a delay, unless `stop` comes before. name: of this timer, in words that a unit's name may
-    hold. Raises OSError or subprocess.CalledProcessError when it cannot be armed."""
-    stop(folder)
-    told: dict[str, Any] = {"until_s": _now_s() + delay_s, "argv": argv}
-    if _systemd_is_ours():
-        told["unit"] = f"dlcp-restore-{name}"
-        subprocess.run(
-            ["systemd-run", "--unit", told["unit"], "--on-active", str(max(1, round(delay_s))), "--", *argv],
-            check=True,
-            capture_output=True,
-        )
-    else:
-        sleeper = subprocess.Popen(
-            ["/bin/sh", "-c", 'sleep "$0"; exec "$@"', str(delay_s), *argv],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            cwd="/",
-        )
-        told.update(pid=sleeper.pid, began=_began(sleeper.pid))
-    path = os.path.join(folder, FILE)
-    with open(path + ".new", "w", encoding="utf-8") as file:
-        json.dump(told, file)
-    os.replace(path + ".new", path)
+    """Run a command after a delay in seconds, unless `stop` comes before; in place of an earlier timer of this folder.
+
+    name: of this timer, in words that a unit's name may hold. Raises OSError or subprocess.CalledProcessError when it
+    cannot be armed; then all is as it was.
+    """
+    earlier = _told(folder)
+    told: dict[str, Any] = {"name": name, "until_s": _now_s() + delay_s, "argv": argv}
+    told.update(_by_systemd(delay_s, argv, name) if _systemd_is_ours() else _by_sleeper(delay_s, argv))
+    try:
+        replace_file(os.path.join(folder, FILE), json.dumps(told).encode())
+    except OSError:
+        _disarm(told)
+        raise
+    if earlier is not None:  # not before: at every moment one of them is armed
+        _disarm(earlier)
 
 
 def stop(folder: str) -> bool:
@@ -50,11 +46,9 @@ def stop(folder: str) -> bool:
     if told is None:
         return False
     running = left_s(folder) is not None
-    if "unit" in told:
-        subprocess.run(["systemctl", "stop", told["unit"] + ".timer"], check=False, capture_output=True)
-    elif running and told["pid"] != os.getpid():
-        os.killpg(told["pid"], signal.SIGKILL)
     os.remove(os.path.join(folder, FILE))
+    if running or "unit" in told:
+        _disarm(told)
     return running
 
 
@@ -75,6 +69,50 @@ def left_s(folder: str) -> float | None:
 def ran_out(folder: str) -> bool:
     """Whether one was armed that nobody disarmed in time, or that a reboot swept away."""
     return _told(folder) is not None and left_s(folder) is None
+
+
+def _by_systemd(delay_s: float, argv: list[str], name: str) -> dict[str, Any]:
+    """A transient timer. By itself systemd may be a minute late; and what failed would keep its name taken."""
+    unit = f"dlcp-restore-{name}-{os.getpid()}"  # an earlier one of that name may still wait
+    words = ["--collect", "--timer-property=AccuracySec=100ms", "--on-active", str(max(1, round(delay_s)))]
+    subprocess.run(["systemd-run", "--unit", unit, *words, "--", *argv], check=True, capture_output=True)
+    return {"unit": unit}
+
+
+def _by_sleeper(delay_s: float, argv: list[str]) -> dict[str, Any]:
+    sleeper = subprocess.Popen(
+        ["/bin/sh", "-c", 'sleep "$0"; exec "$@"', str(delay_s), *argv],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        cwd="/",
+    )
+    return {"pid": sleeper.pid, "began": _began(sleeper.pid)}
+
+
+def _disarm(told: dict[str, Any]) -> None:
+    if "unit" in told:
+        subprocess.run(["systemctl", "stop", told["unit"] + ".timer"], check=False, capture_output=True)
+    elif told["pid"] != os.getpid():
+        _kill_group(told["pid"], told["began"])
+
+
+def _kill_group(leader: int, began: str | None) -> None:
+    """Kill a sleeper and its `sleep`. Once stopped through its own handle it cannot end, so that its number, which is
+    its group's, cannot become another's before the group is killed."""
+    try:
+        handle = os.pidfd_open(leader)
+    except OSError:
+        return
+    try:
+        if _began(leader) == began is not None:
+            signal.pidfd_send_signal(handle, signal.SIGSTOP)
+            os.killpg(leader, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # it has just ended
+    finally:
+        os.close(handle)
 
 
 def _now_s() -> float:

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
+from contextlib import suppress
 from typing import Any
 
-from dlcp.errors import ExitCode, Problem, Problems
+from dlcp.errors import ExitCode, MachineCannot, Problem, Problems
 from dlcp.switches.box.guard import require_root
-from dlcp.switches.box.state import STATE, STATE_VARIABLE, opened, replace_file, state_folder
+from dlcp.switches.box.state import STATE, STATE_VARIABLE, opened, state_folder
 from dlcp.switches.box.verbs import VERBS, request_from
+from dlcp.switches.private_folder import replace_file
+
+_AFTER = "make room on its disk if it is full; `read` tells how the box is, `restore` takes back what was begun"
 
 
 def main(arguments: list[str]) -> int:
@@ -26,7 +31,8 @@ def main(arguments: list[str]) -> int:
     said = parser.parse_args(arguments)
     code, found = answer(said.verb, said.state, said.timed)
     if said.timed:  # nobody listens
-        replace_file(state_folder(said.state) / "timed.json", json.dumps(found).encode())
+        with suppress(OSError):  # a full disk: `read` tells how the box is
+            replace_file(str(state_folder(said.state) / "timed.json"), json.dumps(found).encode())
     print(json.dumps(found))
     return int(code)
 
@@ -36,13 +42,16 @@ def answer(verb: str, state: str | None, timed: str | None = None) -> tuple[Exit
     try:
         require_root()
         told = {"deployment": timed, "timed": True} if timed else _request()
-        with opened(state_folder(state)) as store:
+        with opened(state_folder(state), *([math.inf] if timed else [])) as store:
             return ExitCode.FINE, VERBS[verb](request_from(told), store)
     except Problem as problem:
         return problem.exit_code, {"problem": _words(problem)}
     except Problems as found:
         first, *_ = found.problems
         return first.exit_code, {"problem": _words(first), "problems": [_words(one) for one in found.problems]}
+    except OSError as error:
+        machine = MachineCannot(str(error.filename or "this box"), f"failed: {error.strerror or error}", _AFTER)
+        return machine.exit_code, {"problem": _words(machine)}
 
 
 def _request() -> Any:

@@ -10,9 +10,10 @@ from typing import Any
 from dlcp.errors import Problem
 from dlcp.switches.box.drift import View
 from dlcp.switches.box.program import attached
-from dlcp.switches.box.state import Store, replace_file
+from dlcp.switches.box.state import Store
 from dlcp.switches.counters import Counters
 from dlcp.switches.layout import PortState
+from dlcp.switches.private_folder import replace_file
 from dlcp.switches.snapshot import Snapshot
 
 _BASELINE = "baseline.json"
@@ -48,7 +49,7 @@ def reset(store: Store, view: View) -> None:
             config.epoch = store.state.epoch
             maps.ports[ctypes.c_uint32(index)] = config
     states = {index: bytes(state).hex() for index, state in _states(store, program).items()}
-    replace_file(store.folder / _BASELINE, json.dumps({"load": program, "states": states}).encode())
+    replace_file(str(store.folder / _BASELINE), json.dumps({"load": program, "states": states}).encode())
 
 
 def _program(store: Store, view: View) -> int:

@@ -13,7 +13,7 @@ from dlcp.switches.box.commands import json_lists, read_sysctl, run
 from dlcp.switches.box.hooks import EGRESS, INGRESS, OUT, Filter, Hook, filters
 from dlcp.switches.box.links import Link, inner_name, links
 from dlcp.switches.box.program import attached, object_digest
-from dlcp.switches.box.state import State
+from dlcp.switches.box.state import Original, State
 from dlcp.switches.box.wanted import Wanted
 from dlcp.switches.devices import Devices, Feature
 from dlcp.switches.layout import PortConfig
@@ -170,18 +170,22 @@ def _remains(state: State, view: View) -> Iterator[str]:
     yield from (f"{link.name} is ours" for link in view.inner())
     with Devices("this box") as devices:
         for name, original in state.original.items():
-            if name in view.links:
-                live = devices.features(name)
-                if off := [one for one, on in original.offloads.items() if one in live and live[one].active != on]:
-                    yield f"{name}: {', '.join(off)} is not as it was"
+            if name in view.links and (off := changed_offloads(original, devices.features(name))):
+                yield f"{name}: {', '.join(off)} is not as it was"
     for sysctl, value in state.sysctls.items():
         if (live_value := read_sysctl(sysctl)) != value:
             yield f"sysctl {sysctl.replace('/', '.')} is {live_value}, it was {value}"
 
 
-def offloads_now(features: dict[str, Feature]) -> dict[str, bool]:
-    """Which are on."""
-    return {name: feature.active for name, feature in features.items()}
+def asked_offloads(features: dict[str, Feature]) -> dict[str, bool]:
+    """Which are asked for. One that is asked for may be off, for want of another that it needs."""
+    return {name: feature.wanted for name, feature in features.items()}
+
+
+def changed_offloads(original: Original, features: dict[str, Feature]) -> list[str]:
+    """Which are not asked for as they were, of those that the device still has."""
+    asked = asked_offloads(features)
+    return [name for name, on in original.offloads.items() if asked.get(name, on) != on]
 
 
 def waiting_bytes(devices: list[str]) -> int:

@@ -13,7 +13,16 @@ from dlcp.errors import MachineCannot, Problem
 from dlcp.switches import tc
 from dlcp.switches.box import hooks
 from dlcp.switches.box.commands import read_sysctl, run, write_sysctl
-from dlcp.switches.box.drift import SYSCTLS, View, differences, ends, offloads_now, structure, waiting_bytes
+from dlcp.switches.box.drift import (
+    SYSCTLS,
+    View,
+    asked_offloads,
+    changed_offloads,
+    differences,
+    ends,
+    structure,
+    waiting_bytes,
+)
 from dlcp.switches.box.links import Link, free_pairs, inner_name, links, pair_lines
 from dlcp.switches.box.program import BoxMaps, BoxProgram, attached, object_digest
 from dlcp.switches.box.state import Original, Store
@@ -55,7 +64,7 @@ def remember(store: Store, wanted: Wanted, view: View) -> None:
         for name in wanted.ports:
             if name not in original and name in view.links:
                 clsact = hooks.has_clsact(name)
-                original[name] = Original(offloads=offloads_now(devices.features(name)), clsact=clsact)
+                original[name] = Original(offloads=asked_offloads(devices.features(name)), clsact=clsact)
     for sysctl in SYSCTLS:
         if sysctl not in sysctls:
             if (value := read_sysctl(sysctl)) is None:
@@ -100,11 +109,9 @@ def restore_ports(store: Store, keep: set[str]) -> None:
 
 
 def _give_back(link: Link, original: Original, devices: Devices) -> None:
-    live = devices.features(link.name)
-    if any(live[one].active != on for one, on in original.offloads.items() if one in live):
+    if changed_offloads(original, devices.features(link.name)):
         devices.restore(link.name, original.offloads)
-    live = devices.features(link.name)
-    if wrong := [one for one, on in original.offloads.items() if one in live and live[one].active != on]:
+    if wrong := changed_offloads(original, devices.features(link.name)):
         what = f"does not take back {', '.join(wrong)}"
         raise MachineCannot(link.name, what, f"ethtool -k {link.name} shows them; before: {original.offloads}")
     places: list[tuple[str, hooks.Hook]] = [(link.name, "ingress"), (link.name, "egress")]

@@ -19,6 +19,7 @@ from pydantic import Field, ValidationError
 
 from dlcp.errors import MachineCannot, Problem
 from dlcp.model.base import Frozen
+from dlcp.switches.private_folder import make_private, replace_file
 
 STATE_VARIABLE = "DLCP_STATE"
 STATE = Path("/var/lib/dlcp")
@@ -40,7 +41,8 @@ class Kept(Frozen):
 
 
 class Original(Frozen):
-    """A port before anything of ours. offloads: as ethtool names them. clsact: whether somebody had made the hooks."""
+    """A port before anything of ours. offloads: whether each was asked for, as ethtool names them. clsact: whether
+    somebody had made the hooks."""
 
     offloads: dict[str, bool]
     clsact: bool
@@ -96,6 +98,10 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.state = State()
+        self.goes_on = False
+        self.unwritten: OSError | None = None
+        """Why the file does not tell of the last change. With `goes_on` it is no reason to stop: a full disk must not
+        keep a box from going back; else `write` raises it."""
 
     def load(self) -> State:
         """Read the file; without one, or of another boot, nothing is ours. Raises Problem when it is broken."""
@@ -116,44 +122,41 @@ class Store:
         return state
 
     def write(self, **changes: Any) -> State:
-        """Change the state, on disk before anything else happens."""
+        """Change the state, on disk before anything else happens. Raises OSError, unless it `goes_on`."""
         self.state = self.state.with_(**changes)
-        replace_file(self.folder / _FILE, self.state.model_dump_json(indent=1).encode())
+        try:
+            replace_file(str(self.folder / _FILE), self.state.model_dump_json(indent=1).encode())
+            self.unwritten = None
+        except OSError as error:
+            if not self.goes_on:
+                raise
+            self.unwritten = error
         return self.state
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[Store]:
-    """The state, for one verb at a time. Raises MachineCannot when another one does not end in time."""
+def opened(folder: Path, within_s: float = _LOCK_WITHIN_S) -> Iterator[Store]:
+    """The state, for one verb at a time. within_s: how long to wait for another; a timer's own restore waits for ever,
+    as nobody would ask again. Raises MachineCannot when another one does not end in time, or the folder is not safe."""
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(str(folder))
     except OSError as error:
-        what = f"cannot be made: {error.strerror}"
+        what = f"cannot be the box's state: {error.strerror or error}"
         raise MachineCannot(str(folder), what, f"name another: {STATE_VARIABLE}") from error
-    with (folder / "lock").open("w") as lock:
-        deadline = time.monotonic() + _LOCK_WITHIN_S
+    with (folder / "lock").open("a") as lock:
+        deadline = time.monotonic() + within_s
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    what = f"another call has held the lock for {_LOCK_WITHIN_S:.0f} s"
+                    what = f"another call has held the lock for {within_s:.0f} s"
                     raise MachineCannot(str(folder), what, "look for it: pgrep -af dlcp.switches.box") from None
                 time.sleep(_LOCK_POLL_S)
         store = Store(folder)
         store.load()
         yield store
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Whole or not at all, whatever happens meanwhile."""
-    beside = path.with_name(path.name + ".new")
-    with beside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
 
 
 def this_boot() -> str:

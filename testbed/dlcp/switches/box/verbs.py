@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -40,7 +41,7 @@ class Request(Frozen):
 
     configuration: dict[str, Any] | str | None = None
     digest: str = ""
-    deployment: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]{1,64}$")
+    deployment: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
     restore_after_s: float = Field(default=0.0, ge=0, le=_LONGEST_TIMER_S)
     management: tuple[str, ...] = ()
     ports: tuple[str, ...] = ()
@@ -107,10 +108,10 @@ def confirm(request: Request, store: Store) -> dict[str, Any]:
     state, deployment = store.state, request.deployment or store.state.pending
     if state.pending and state.pending == deployment:
         if timer.left_s(str(store.folder)) is None:
-            what = f"the timer of deployment {deployment} has run out: what was there before is restored"
-            raise Problem("this box", what, "deploy again")
+            what = f"the timer of deployment {deployment} has run out: the box goes back to what was there before"
+            raise Problem("this box", what, "look: `read`; where it still says so, `restore`; then deploy again")
+        store.write(pending="")  # from here on the timer's restore does nothing
         timer.stop(str(store.folder))
-        store.write(pending="")
         return {"changed": True, "digest": state.kept.digest}
     if state.kept.deployment == deployment or (not deployment and not state.pending):
         return {"changed": False, "digest": state.kept.digest}
@@ -129,20 +130,22 @@ def restore(request: Request, store: Store) -> dict[str, Any]:
     before = Kept() if request.to == ORIGINAL else state.before(request.deployment or "")
     if before is None:
         return {"changed": False, "digest": state.kept.digest}
-    timer.stop(str(store.folder))
-    store.write(pending="")
+    store.goes_on = True
     wanted = parse(before.configuration)
-    if not state.changing and state.kept.configuration == before.configuration and not differences(state, wanted):
-        store.write(kept=before)
-        return {"changed": state.kept.digest != before.digest, "digest": before.digest}
-    store.write(changing=True)
-    here = _without_gone(wanted)
-    _carry_out(store, here)
-    store.write(kept=before, changing=False)
+    same = not state.changing and state.kept.configuration == before.configuration and not differences(state, wanted)
+    here = wanted if same else _without_gone(wanted)
+    if not same:
+        store.write(changing=True)
+        _carry_out(store, here)
+    store.write(kept=before, changing=False, pending="")
+    timer.stop(str(store.folder))  # until here it would try again what a kill breaks off
+    if store.unwritten is not None:
+        what = f"is as it was, but that could not be written down: {store.unwritten.strerror}"
+        raise MachineCannot(str(store.folder), what, "make room on its disk and restore again")
     if wanted is not None and (gone := wanted.ports.keys() - (here.ports.keys() if here else set())):
         what = f"is as it was but for {', '.join(sorted(gone))}: there is no such interface any more"
         raise Problem("this box", what, 'plug it in and restore again, or restore {"to": "original"}')
-    return {"changed": True, "digest": before.digest}
+    return {"changed": not same or state.kept.digest != before.digest, "digest": before.digest}
 
 
 def read(request: Request, store: Store) -> dict[str, Any]:
@@ -218,7 +221,7 @@ def _arm(request: Request, store: Store, deployment: str) -> None:
     command = [sys.executable, "-m", "dlcp.switches.box", "restore", "--state", state, "--timed", deployment]
     try:
         timer.start(str(store.folder), request.restore_after_s, _at_home(command), deployment)
-    except (OSError, ValueError) as error:
+    except (OSError, subprocess.CalledProcessError) as error:
         raise MachineCannot("this box", f"no timer can be set: {error}", "nothing has been changed") from error
     store.write(pending=deployment)
 

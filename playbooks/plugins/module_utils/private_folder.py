@@ -1,0 +1,1 @@
+../../../testbed/dlcp/switches/private_folder.py
