@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -38,14 +39,14 @@ def test_it_ends(unread: bool) -> None:
 
 
 def test_an_agent_that_hears_nothing_ends_and_an_empty_line_is_a_sign_of_life() -> None:
-    agent = subprocess.Popen([sys.executable, "-c", SILENT, "2"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    agent = subprocess.Popen([sys.executable, "-c", SILENT, "3"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert agent.stdin is not None
     assert agent.stdout is not None
     try:
-        for _ in range(3):
+        for _ in range(8):
             agent.stdin.write(b"\n")
             agent.stdin.flush()
-            time.sleep(1)
+            time.sleep(0.5)
         agent.stdin.write(b'{"command": "status", "id": 1}\n')
         agent.stdin.flush()
         assert json.loads(agent.stdout.readline())["ok"]
@@ -57,14 +58,42 @@ def test_an_agent_that_hears_nothing_ends_and_an_empty_line_is_a_sign_of_life() 
         agent.stdout.close()
 
 
-def test_an_agent_of_stdio_takes_its_folder_with_it() -> None:
-    agent = subprocess.Popen([sys.executable, "-m", "dlcp.agents.stdio"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def start(parent: Path) -> tuple[subprocess.Popen[bytes], Path]:
+    """An agent over pipes, and the folder below `parent` that it works in."""
+    agent = subprocess.Popen(
+        [sys.executable, "-m", "dlcp.agents.stdio"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": str(parent)},
+    )  # fmt: skip
     assert agent.stdin is not None
     assert agent.stdout is not None
     agent.stdin.write(b'{"command": "hello", "id": 1}\n')
     agent.stdin.flush()
-    folder = json.loads(agent.stdout.readline())["result"]["folder"]
-    assert os.path.isdir(folder)
+    return agent, Path(json.loads(agent.stdout.readline())["result"]["folder"])
+
+
+def test_an_agent_of_stdio_takes_its_folder_with_it(tmp_path: Path) -> None:
+    agent, folder = start(tmp_path)
+    assert folder.parent == tmp_path
+    assert folder.is_dir()
     agent.communicate(timeout=20)
     assert agent.returncode == 0
-    assert not os.path.exists(folder)
+    assert not folder.exists()
+
+
+def test_what_a_killed_agent_leaves_goes_when_the_next_one_comes_and_nothing_of_a_living_one(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "dlcp-agent-link").symlink_to(tmp_path / "elsewhere")
+    killed, left = start(tmp_path)
+    living, held = start(tmp_path)
+    (left / "record").touch()
+    killed.kill()
+    killed.communicate()
+    assert left.is_dir()
+    another, own = start(tmp_path)
+    assert not left.exists()
+    assert held.is_dir()
+    assert own.is_dir()
+    assert (tmp_path / "elsewhere").is_dir()
+    for agent in (living, another):
+        agent.communicate(timeout=20)
+    assert [path.name for path in tmp_path.glob("dlcp-agent-*")] == ["dlcp-agent-link"]

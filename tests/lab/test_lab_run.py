@@ -168,6 +168,7 @@ def test_tcp_and_dlcp_with_deployment_and_again_is_a_resume(star: RunningLab) ->
         assert set(result["statistics"]["clocks"]) == set(HOSTS)
         assert result["fidelity"]["clock_error"]["value"] > 0
         assert result["fidelity"]["unaccounted_packets"]["value"] == 0, result["warnings"]
+        assert result["fidelity"]["device_lost_packets"]["value"] == 0, result["warnings"]
         assert "saturated_rate" in result["unwatched"]
         assert "saturated_rate" not in result["fidelity"]
         assert result["effective"]["switches"]["s1"]["port_buffer_bytes"] == 120_000
@@ -279,11 +280,23 @@ def test_probes_of_a_labs_hosts_say_that_its_switch_does_what_was_deployed(star:
     assert not any(agents(star).values())
 
 
-def test_drift_is_refused_with_what_drifted(star: RunningLab) -> None:
+def test_drift_during_a_run_fails_it_and_refuses_the_next_with_what_drifted(star: RunningLab) -> None:
     """Last: it leaves the switch as no other test wants it."""
     deployed(star)
-    star.on("s1", "ethtool -K eth1 gro on 2>/dev/null; tc filter del dev eth1 egress")
-    found = made(star, write(star, "drifted", "DLCP"))
+    path = write(star, "drifted", "DLCP")
+    process = begin(star, path)
+    try:
+        await_agents(star, there=True)  # the switch has been read
+        star.on("s1", "tc filter del dev eth1 egress")
+        output, _ = process.communicate(timeout=90)
+    finally:
+        kill_controllers(star)
+        process.wait(30)
+    assert b"'failed': 1" in output
+    [(result, _)] = results(star, "drifted").values()
+    assert "s1: drifted from what was deployed (dlcp): " in result["reason"], result["reason"]
+    assert "eth1" in result["reason"]
+    found = made(star, path)
     [line] = found["refused"]
     assert line.startswith("s1: for DLCP: drifted from what was deployed (dlcp): "), line
     assert "eth1" in line

@@ -6,9 +6,21 @@ from typing import Any
 
 import pytest
 
+from dlcp.errors import Problem
+from dlcp.model.inventory import LabSwitch
 from dlcp.model.result import TABLES
 from dlcp.model.workload import HostSettings
-from dlcp.substrates.lab_state import HostState, differences, rounded, unaccounted
+from dlcp.substrates.lab_state import (
+    Counted,
+    HostState,
+    box_command,
+    device_losses,
+    differences,
+    lost_by_devices,
+    require_undisturbed,
+    rounded,
+    unaccounted,
+)
 
 
 def row(port: str, queue: int = 0, **counted: int) -> dict[str, Any]:
@@ -42,6 +54,37 @@ def test_what_adds_up_is_not_told() -> None:
 def test_a_packet_that_is_missing_is_told_where(change: dict[str, int], words: str) -> None:
     counted = {"received_packets": 50, "enqueued_packets": 50, "sent_packets": 50} | change
     assert unaccounted([row("s1-h1", 3, **counted)]) == [words]
+
+
+def counted(load: int = 7, **behind: int) -> Counted:
+    return Counted([], {"s1": load, "s2": 1}, {"s1-h1": {"tx_dropped": 0, "rx_dropped": 0} | behind})
+
+
+def test_a_program_that_was_loaded_anew_during_a_run_says_nothing_of_it() -> None:
+    require_undisturbed(counted(), counted())
+    with pytest.raises(Problem, match=r"^s1: the program was loaded anew during the run"):
+        require_undisturbed(counted(7), counted(8))
+
+
+def test_what_a_switchs_device_lost_during_a_run_is_counted_and_told() -> None:
+    lost = lost_by_devices(counted(tx_dropped=4, rx_errors=1), counted(tx_dropped=6, rx_errors=1))
+    assert lost == {"s1-h1": {"tx_dropped": 2}}
+    assert device_losses(lost) == (2, ["s1-h1: its device lost 2 tx_dropped beside the account"])
+    assert device_losses(lost_by_devices(counted(tx_dropped=4), counted(tx_dropped=4))) == (0, [])
+
+
+def test_frames_that_a_switch_has_no_use_for_are_told_but_are_no_loss() -> None:
+    found, told = device_losses({"s1-h1": {"rx_dropped": 3, "rx_missed": 1}})
+    assert found == 1
+    assert told == ["s1-h1: its device lost 3 rx_dropped, 1 rx_missed beside the account"]
+
+
+@pytest.mark.parametrize(
+    ("state", "begins"), [(None, "/opt/python"), ("/srv/s1", "env DLCP_STATE=/srv/s1 /opt/python")]
+)
+def test_a_box_is_asked_about_the_state_that_its_deployments_keep(state: str | None, begins: str) -> None:
+    switch = LabSwitch(None, None, {}, "/opt/python", state=state)  # type: ignore[arg-type]
+    assert " ".join(box_command(switch, "dlcp.switches.box", "read")) == f"{begins} -m dlcp.switches.box read"
 
 
 def test_a_host_that_is_otherwise_is_told_in_words() -> None:

@@ -1,15 +1,16 @@
 """An agent over stdin and stdout, for a host that is reached by a remote shell: python -m dlcp.agents.stdio
 
-It works in a folder of its own, which goes away with it, and ends when its stdin does, or when nothing has come for
-SILENCE_S: a caller that died, and a machine that vanished with it, leave no agent behind.
+It works in a folder of its own, which goes away with it (after a kill: when the next one comes), and ends when its
+stdin does, or when nothing has come for SILENCE_S: a caller that died, and a machine that vanished with it, leave no
+agent behind.
 """
 
 import os
 import shutil
 import sys
-import tempfile
 
 from dlcp.agents.agent import serve
+from dlcp.agents.workplace import take_workplace
 
 SILENCE_S = 60.0
 """A caller says an empty line more often, whatever it waits for."""
@@ -19,7 +20,7 @@ def main() -> None:
     """Serve until the caller is gone."""
     replies = os.dup(1)
     os.dup2(2, 1)  # stdout carries only the protocol: whatever else prints goes to stderr
-    folder = tempfile.mkdtemp(prefix="dlcp-agent-")
+    folder, _ = take_workplace()
     os.chdir(folder)
     try:
         serve(

@@ -81,8 +81,7 @@ class SwitchWords(Frozen):
 
 
 class HostWords(Frozen):
-    """What an inventory says of a host. dlcp_address: of dlcp_interface, on the fabric. dlcp_python, dlcp_state: as of
-    a switch."""
+    """What an inventory says of a host. dlcp_address: of dlcp_interface, on the fabric. dlcp_python: as of a switch."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
@@ -93,12 +92,12 @@ class HostWords(Frozen):
     dlcp_interface: str
     dlcp_address: Address
     dlcp_python: str = "/opt/dlcp/bin/python"
-    dlcp_state: str | None = None
 
 
 @dataclass(frozen=True)
 class LabSwitch:
-    """A switch. wiring: port → the node at its other end. python: of a system that runs dlcp itself (linux).
+    """A switch. wiring: port → the node at its other end. python, state: of a system that runs dlcp itself (linux), as
+    in SwitchWords.
 
     where: the file:line:col of its entry in the inventory.
     """
@@ -108,6 +107,7 @@ class LabSwitch:
     wiring: dict[str, str]
     python: str
     where: str = ""
+    state: str | None = None
 
     def port_to(self, node: str) -> str:
         """The port that leads to a neighbour; KeyError when there is none."""

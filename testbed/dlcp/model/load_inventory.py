@@ -198,7 +198,9 @@ class _Reader:
                 ]
                 continue
             where = self.document.where(loc, key=True)
-            found[name] = LabSwitch(device, self._login(one, words), dict(one.dlcp_ports), one.dlcp_python, where)
+            found[name] = LabSwitch(
+                device, self._login(one, words), dict(one.dlcp_ports), one.dlcp_python, where, one.dlcp_state
+            )
         return found
 
     def _wired(self, name: str, one: SwitchWords, graph: Graph) -> bool:

@@ -184,6 +184,22 @@ def found(lab: Lab, intent: QosIntent | None = None) -> dict[str, Found]:
     return {name: Found(one["digest"], tuple(one["differences"])) for name, one in read.items()}
 
 
+def collect(lab: Lab, folder: Path) -> dict[str, str]:
+    """Keep what every switch counted, in its own words, as folder/<switch>/counters.txt (or .json). Returns, of those
+    that were not read, switch → why."""
+    folder = folder.resolve()
+    phases = _Phases(Silent(), len(lab.switches), folder)
+    ran = run_playbook(
+        "collect", lab, {"dlcp_folder": str(folder)}, events=folder / deployment.EVENTS, on_event=phases.hear
+    )
+    reasons = {name: why for failed in phases.failed.values() for name, why in failed.items()}
+    return {
+        name: reasons.get(name, ran.said or "no answer")
+        for name in lab.switches
+        if not any((folder / name).glob("counters.*"))
+    }
+
+
 def _outcome(lab: Lab, folder: Path, ran: Ran, phases: _Phases) -> Outcome:
     """What the playbook recorded; where it was cut short while the fabric was being changed, it is turned back here."""
     record = deployment.read_json(folder / deployment.OUTCOME) or {}

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from dlcp.errors import Problem
 from dlcp.model.inventory import Lab
 from dlcp.model.qos import QosIntent
 from dlcp.switches.lab.render import Rendered
@@ -22,6 +23,9 @@ FOLDER = "deployments"
 """Beside the inventory, unless a person says otherwise: whoever deploys by the same inventory sees the same."""
 LOCK = "lock"
 """In the lab's folder: see substrates.fabric_lock."""
+SECRET = "secret"
+"""In the lab's folder: what jobs' cookies, and so TCP's source ports, follow from."""
+SECRET_BYTES = 32
 PLAN, BEFORE, FOUND, EVENTS, OUTCOME = "plan.json", "before.json", "found.json", "events.jsonl", "outcome.json"
 
 
@@ -33,6 +37,24 @@ def lab_folder(lab: Lab) -> Path:
 def lock_path(lab: Lab) -> Path:
     """The lock of a lab's fabric."""
     return lab_folder(lab) / LOCK
+
+
+def lab_secret(lab: Lab) -> bytes:
+    """32 bytes for this lab's runs alone, drawn when they are first asked for; kept for the owner's eyes. Whoever asks
+    has the lab's lock. Problem when they are somebody else's."""
+    path = lab_folder(lab) / SECRET
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_name(f"{SECRET}.tmp")
+            partial.unlink(missing_ok=True)
+            partial.touch(mode=0o600, exist_ok=False)
+            partial.write_bytes(secrets.token_bytes(SECRET_BYTES))
+            partial.replace(path)
+        return path.read_bytes()
+    except PermissionError as error:
+        hint = "run as its owner; or remove it: runs then take other paths through flow-hash switches than those before"
+        raise Problem(str(path), "this user may not read the secret of the lab's runs", hint) from error
 
 
 def stamp() -> str:

@@ -17,7 +17,7 @@ from dlcp.model.workload import HostSettings
 from dlcp.runner import deploy as deploying
 from dlcp.runner import hosts
 from dlcp.runner.check import Ready
-from dlcp.runner.deployment import lab_folder, lock_path, read_json
+from dlcp.runner.deployment import lab_folder, lab_secret, lock_path, read_json
 from dlcp.runner.fabric_plan import plan_fabric
 from dlcp.runner.plan import Cell, Plan
 from dlcp.substrates.base import OnProgress
@@ -145,6 +145,14 @@ class LabOperator:
             if any(one.get("digest") == digest for one in said.get("switches", {}).values()):
                 return str(said["intent"]["name"])
         return "an intent that is not known here"
+
+    def secret(self) -> bytes:
+        """See Operator."""
+        return lab_secret(self.choice.lab)
+
+    def collect(self, folder: Path) -> Mapping[str, str]:
+        """See Operator."""
+        return deploying.collect(self.choice.lab, folder)
 
     def deploy(self, intent: QosIntent, on_progress: OnProgress) -> None:
         """See Operator."""

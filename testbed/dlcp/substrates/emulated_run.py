@@ -51,7 +51,7 @@ class EmulatedSite(QuickStart):
     """See Site. Nobody else is in the namespaces, so that the cookie is no secret; it is the plan's."""
 
     def __init__(self, plan: RunPlan, zygote: Zygote) -> None:
-        self.cookie = plan.cookie
+        self.cookie = plan.cookie()
         self._plan = plan
         self._zygote = zygote
         experiment = plan.run.experiment

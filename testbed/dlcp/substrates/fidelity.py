@@ -71,6 +71,10 @@ BOUNDS: dict[str, Bound] = {
     "unaccounted_packets": Bound(
         0, "packets", "packets in minus packets out minus drops, over all ports and queues", "packets do not vanish",
     ),
+    "device_lost_packets": Bound(
+        0, "packets", "packets that switches' own devices lost before or behind the queues' account",
+        "what a queue let go must reach the wire, and what the wire brought must reach a queue",
+    ),
     "stray_packets": Bound(
         0, "packets", "packets that came in at a switch for nobody", "an experiment's hosts send to each other alone",
     ),

@@ -52,6 +52,12 @@ class Operator(Protocol):
     def name_of(self, digest: str) -> str:
         """The name of the intent that a switch with this digest was told."""
 
+    def secret(self) -> bytes:
+        """What nobody else in the lab's network knows, the same for all runs on the lab; no result holds it."""
+
+    def collect(self, folder: Path) -> Mapping[str, str]:
+        """See lab_site.Collect."""
+
     def deploy(self, intent: QosIntent, on_progress: OnProgress) -> None:
         """Bring it onto all switches. Raises Problem when it is not there then."""
 
@@ -96,7 +102,12 @@ class LabSubstrate:
         plan = plan_run(run)
         open_all([*self._hosts.remotes.values(), *self._remotes.values()])
         facts = self.prepare(plan.intent, plan.hosts, on_progress)
-        return Conductor(plan, LabSite(plan, facts, self._hosts, self._boxes), directory, on_progress).conduct()
+        cookie = plan.cookie(self._operator.secret())
+        site = LabSite(plan, facts, cookie, self._hosts, self._boxes, self._operator.collect, directory)
+        result = Conductor(plan, site, directory, on_progress).conduct()
+        if result.status != "failed" and (told := self._disturbed(facts.rendered, plan.hosts)):
+            result.status, result.reason = "failed", f"when the run was over, {told}"
+        return result
 
     def require(self, runs: Iterable[Run]) -> None:
         """Raises Problems with all that is not as some runs need it, without changing anything: for an operator that
@@ -139,11 +150,14 @@ class LabSubstrate:
         """What keeps the switches from being verified for an intent: that they do not hold it."""
         return self._told(self._switch_troubles(self._operator.rendered(intent)))
 
+    def _disturbed(self, rendered: Mapping[str, Rendered], settings: HostSettings) -> str:
+        """Where boxes and hosts are not what the run began with; others are not asked again, which takes a playbook."""
+        troubles = self._troubles(self._boxes.held(), rendered) | self._host_troubles(settings)
+        return "; ".join(f"{name}: {what}" for name, what in troubles.items())
+
     def _problems(self, rendered: Mapping[str, Rendered], settings: HostSettings) -> list[Problem]:
         """Each told once, with all switches or hosts that have it."""
-        hosts = _missed(self._host_states(settings), settings)
-        needs = {name: f"not set up as the scheme needs: {'; '.join(told)}" for name, told in hosts.items()}
-        return self._told(self._switch_troubles(rendered) | needs)
+        return self._told(self._switch_troubles(rendered) | self._host_troubles(settings))
 
     def _told(self, troubles: Mapping[str, str]) -> list[Problem]:
         found: dict[str, list[str]] = {}
@@ -156,9 +170,14 @@ class LabSubstrate:
         held = dict(self._boxes.held())
         if any(name not in held for name in self._graph.switches):
             held |= self._operator.held()
-        return {
-            name: what for name in self._graph.switches if (what := self._trouble(held[name], rendered[name]))
-        }  # fmt: skip
+        return self._troubles({name: held[name] for name in self._graph.switches}, rendered)
+
+    def _troubles(self, held: Mapping[str, Held], rendered: Mapping[str, Rendered]) -> dict[str, str]:
+        return {name: what for name, found in held.items() if (what := self._trouble(found, rendered[name]))}
+
+    def _host_troubles(self, settings: HostSettings) -> dict[str, str]:
+        missed = _missed(self._host_states(settings), settings)
+        return {name: f"not set up as the scheme needs: {'; '.join(told)}" for name, told in missed.items()}
 
     def _trouble(self, found: Held, wanted: Rendered) -> str:
         needed = wanted.intended.name

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,17 @@ from dlcp.model.inventory import Lab
 from dlcp.model.result import RunResult
 from dlcp.substrates.conductor import Rows, Seen
 from dlcp.substrates.lab_agents import LabAgent, LabHosts
-from dlcp.substrates.lab_state import Boxes, HostState, differences, rounded, unaccounted
+from dlcp.substrates.lab_state import (
+    Boxes,
+    Counted,
+    HostState,
+    device_losses,
+    differences,
+    lost_by_devices,
+    require_undisturbed,
+    rounded,
+    unaccounted,
+)
 from dlcp.substrates.run_plan import RunPlan
 from dlcp.switches.lab.render import Rendered, effective_words
 from dlcp.switches.lab.settle import Degradation
@@ -32,6 +41,10 @@ UNWATCHED = {
     "stray_packets": "others may be on a lab's network",
 }
 """Monitor of an emulated fabric → why a lab has none."""
+TEXTS = "switches"
+"""Folder of a run: before/<switch>/counters.txt and after/… are what switches without exact counters say."""
+Collect = Callable[[Path], Mapping[str, str]]
+"""Have every switch's own words on its counters kept in a folder. Returns switch → why it has said nothing."""
 
 
 @dataclass(frozen=True)
@@ -44,18 +57,32 @@ class LabFacts:
 
 
 class LabSite:
-    """See Site. connections: to the run's hosts; boxes: the switches that count exactly."""
+    """See Site, also for cookie. connections: to the run's hosts. boxes: the switches that count exactly; collect: for
+    the others. directory: of the run."""
 
     head_start_s = HEAD_START_S
 
-    def __init__(self, plan: RunPlan, facts: LabFacts, connections: LabHosts, boxes: Boxes) -> None:
-        self.cookie = secrets.randbits(32)
+    def __init__(
+        self,
+        plan: RunPlan,
+        facts: LabFacts,
+        cookie: int,
+        connections: LabHosts,
+        boxes: Boxes,
+        collect: Collect,
+        directory: Path,
+    ) -> None:
+        self.cookie = cookie
         self._plan = plan
         self._facts = facts
         self._connections = connections
         self._boxes = boxes
+        self._collect = collect
+        self._directory = directory
+        self._silent = [name for name in plan.graph.switches if name not in boxes.names]
+        self._unsaid: dict[str, str] = {}
         self._watched: dict[str, AgentHandle] = {}
-        self._counted: Rows = []
+        self._counted = Counted([], {}, {})
         self._said: dict[str, dict[str, Any]] = {}
 
     def __enter__(self) -> Self:
@@ -99,10 +126,11 @@ class LabSite:
     @contextmanager
     def watching(self, agents: Mapping[str, AgentHandle]) -> Iterator[None]:
         """See Site."""
+        self._keep_texts("before")
         self._watched = dict(agents)
         request_all(self._watched, {host: {"command": "watch_machine"} for host in agents}, COMMAND_TIMEOUT_S)
         self._boxes.reset()
-        self._counted = self._boxes.rows()
+        self._counted = self._boxes.counted()
         yield
 
     def playing(self, start_s: float) -> nullcontext[None]:
@@ -119,30 +147,44 @@ class LabSite:
             "cpu_busy": max(busy.values()),
             "softnet_dropped": sum(row["softnet_dropped"] for _, rows in samples.values() for row in rows),
         }
-        unwatched, warnings = dict(UNWATCHED), self._lacking()
-        ports = self._ports()
-        silent = [name for name in self._plan.graph.switches if name not in self._boxes.names]
-        if ports:
-            lost = unaccounted(ports)
-            values["unaccounted_packets"] = len(lost)
-            warnings += lost
-        if silent:
-            why = f"{', '.join(silent)} do not count by queue and precedence exactly"
-            unwatched |= {"unaccounted_packets": why, "link_utilisation": why}
-            warnings.append(f"{why}: the table ports is without them")
-        return Seen(
-            ports or None, [row for _, rows in samples.values() for row in rows], values, unwatched=unwatched,
-            warnings=warnings, statistics={"agents": self._said},
+        found = Seen(
+            None, [row for _, rows in samples.values() for row in rows], values, unwatched=dict(UNWATCHED),
+            warnings=self._lacking(), statistics={"agents": self._said},
         )  # fmt: skip
+        self._see_boxes(found)
+        self._see_others(found)
+        return found
 
     def excuse(self, result: RunResult) -> None:
         """See Site: an agent's own words say why."""
 
-    def _ports(self) -> Rows:
-        """What was counted during the run at ports to nodes of the experiment."""
+    def _see_boxes(self, found: Seen) -> None:
+        """What exact switches counted at ports to nodes of the experiment. Raises Problem when it says nothing."""
+        counted = self._boxes.counted_at_rest()
+        require_undisturbed(self._counted, counted)
         graph = self._plan.graph
         known = {f"{switch}-{other}" for switch in graph.switches for other in graph.neighbours[switch]}
-        return [row for row in differences(self._counted, self._boxes.rows_at_rest()) if row["port"] in known]
+        found.ports = [row for row in differences(self._counted.rows, counted.rows) if row["port"] in known] or None
+        if found.ports:
+            behind = lost_by_devices(self._counted, counted)
+            lost, told = device_losses({port: losses for port, losses in behind.items() if port in known})
+            missing = unaccounted(found.ports)
+            found.values |= {"unaccounted_packets": len(missing), "device_lost_packets": lost}
+            found.warnings += missing + told
+
+    def _see_others(self, found: Seen) -> None:
+        """What other switches say of themselves, kept as they say it."""
+        if self._silent:
+            why = f"{', '.join(self._silent)} do not count by queue and precedence exactly"
+            found.unwatched |= dict.fromkeys(("unaccounted_packets", "device_lost_packets", "link_utilisation"), why)
+            found.warnings.append(f"{why}: the table ports is without them; {TEXTS} holds what they say themselves")
+            self._keep_texts("after")
+            found.warnings += [f"{name} said nothing of its counters: {one}" for name, one in self._unsaid.items()]
+
+    def _keep_texts(self, when: str) -> None:
+        if self._silent:
+            failed = self._collect(self._directory / TEXTS / when)
+            self._unsaid |= {f"{name} ({when} the run)": failed[name] for name in self._silent if name in failed}
 
     def _samples(self, host: str, found: dict[str, Any]) -> tuple[float, Rows]:
         """When a host's samples began, and they, in the controller's time."""

@@ -29,7 +29,20 @@ _UNITS_S = {"ms": 1e-3, "s": 1.0}
 _KEPT = ("switch", "port", "queue", "precedence", "peak_backlog_bytes", "backlog_histogram")
 """Columns of the table `ports` that are no growing counters; a histogram's buckets are."""
 
+MAYBE_FOREIGN = "rx_dropped"
+"""A device's counter of frames for which its machine has no use, of which a rack has many that are no experiment's."""
+
 Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What boxes counted since some beginning. rows: of the table `ports`, ports named SWITCH-NEIGHBOUR. loads: switch
+    → the program whose counts they are. behind: port → what its device itself lost, before or behind the account."""
+
+    rows: Rows
+    loads: dict[str, int]
+    behind: dict[str, dict[str, int]]
 
 
 @dataclass(frozen=True)
@@ -65,30 +78,32 @@ class Boxes:
         """Let the peaks of their backlogs begin anew."""
         self._each("reset")
 
-    def rows(self) -> Rows:
-        """Rows of the table `ports` since some beginning, ports named SWITCH-NEIGHBOUR."""
-        rows: Rows = []
+    def counted(self) -> Counted:
+        """What each has counted at its ports to nodes of the lab."""
+        found = Counted([], {}, {})
         for name, said in self._each("counters").items():
-            wiring = self._switches[name].wiring
-            for row in said["rows"]:
-                if row["port"] in wiring:
-                    rows.append({**row, "switch": name, "port": f"{name}-{wiring[row['port']]}"})
-        return rows
+            ports = {port: f"{name}-{other}" for port, other in self._switches[name].wiring.items()}
+            found.loads[name] = said["load"]
+            found.rows.extend(
+                {**row, "switch": name, "port": ports[row["port"]]} for row in said["rows"] if row["port"] in ports
+            )
+            found.behind.update({ports[port]: lost for port, lost in said["behind"].items() if port in ports})
+        return found
 
-    def rows_at_rest(self) -> Rows:
+    def counted_at_rest(self) -> Counted:
         """The same once nothing waits in a queue, or after a while."""
         for _ in range(DRAIN_TRIES):
-            rows = self.rows()
-            if all(row["enqueued_packets"] == row["sent_packets"] for row in rows):
+            found = self.counted()
+            if all(row["enqueued_packets"] == row["sent_packets"] for row in found.rows):
                 break
             time.sleep(DRAIN_S)
-        return rows
+        return found
 
     def _each(self, verb: str) -> dict[str, dict[str, Any]]:
         return at_all(self._switches, lambda name: self._ask(name, verb))
 
     def _ask(self, name: str, verb: str) -> dict[str, Any]:
-        words = [self._switches[name].python, "-m", "dlcp.switches.box", verb]
+        words = box_command(self._switches[name], "dlcp.switches.box", verb)
         done = self._remotes[name].run(words, timeout_s=COMMAND_TIMEOUT_S, stdin="{}")
         try:
             answer = json.loads(done.stdout)
@@ -99,6 +114,40 @@ class Boxes:
                 f"{name}: {problem['where']}", problem["what"], problem["hint"], exit_code=ExitCode.MACHINE_CANNOT
             )
         return dict(answer)
+
+
+def box_command(switch: LabSwitch, module: str, *words: str) -> list[str]:
+    """How a module of ours is started on a Linux switch: by its own Python, on the state that its deployments keep."""
+    state = [] if switch.state is None else ["env", f"DLCP_STATE={switch.state}"]
+    return [*state, switch.python, "-m", module, *words]
+
+
+def require_undisturbed(before: Counted, after: Counted) -> None:
+    """Raises Problem when a switch's program was loaded anew in between."""
+    anew = [name for name, load in after.loads.items() if load != before.loads[name]]
+    if anew:
+        what = (
+            "the program was loaded anew during the run: what was in force meanwhile and what was counted is not known"
+        )
+        hint = "see who deploys there by hand, past the lab's lock, or whether it came up anew; then run again"
+        raise Problem(", ".join(anew), what, hint, exit_code=ExitCode.RUN_FAILED)
+
+
+def lost_by_devices(before: Counted, after: Counted) -> dict[str, dict[str, int]]:
+    """Port → what its device lost in between, by the name of its counter, where it lost any."""
+    lost = {
+        port: {name: count - before.behind[port].get(name, 0) for name, count in found.items()}
+        for port, found in after.behind.items()
+        if port in before.behind
+    }
+    return {port: some for port, found in lost.items() if (some := {name: n for name, n in found.items() if n})}
+
+
+def device_losses(lost: Mapping[str, Mapping[str, int]]) -> tuple[int, list[str]]:
+    """Packets of a run that devices lost, and where, in words. What a device received and nobody wanted (MAYBE_FOREIGN)
+    is told but not counted: LLDP, say."""
+    told = [f"{port}: its device lost {show_counts(found)} beside the account" for port, found in lost.items()]
+    return sum(n for found in lost.values() for name, n in found.items() if name != MAYBE_FOREIGN), told
 
 
 def differences(before: Rows, after: Rows) -> Rows:
@@ -201,6 +250,11 @@ def _run(remote: Remote, words: list[str]) -> str:
 def _rto_min_s(route: str) -> float | None:
     match = _RTO_MIN.search(route)
     return int(match[1]) * _UNITS_S[match[2]] if match else None
+
+
+def show_counts(found: Mapping[str, int]) -> str:
+    """ "3 tx_dropped, 1 rx_errors"."""
+    return ", ".join(f"{count} {name}" for name, count in found.items())
 
 
 def _floor(floor_s: float | None) -> str:

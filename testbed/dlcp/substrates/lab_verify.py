@@ -16,6 +16,7 @@ from dlcp.model.inventory import LabSwitch
 from dlcp.model.qos import QosIntent
 from dlcp.model.topology import Graph
 from dlcp.substrates.lab_agents import LabHosts
+from dlcp.substrates.lab_state import box_command
 from dlcp.substrates.probing import AgentProber
 from dlcp.substrates.remote import Remote
 from dlcp.verification.prober import FRAME_BYTES, Counters, Reading
@@ -40,7 +41,7 @@ class FollowedBoxes:
 
     def __enter__(self) -> Self:
         for name, switch in self._switches.items():
-            line = f"exec {shlex.join([switch.python, '-m', 'dlcp.switches.box.follow'])}"
+            line = f"exec {shlex.join(box_command(switch, 'dlcp.switches.box.follow'))}"
             self._channels[name] = self._remotes[name].channel(line)
         return self
 

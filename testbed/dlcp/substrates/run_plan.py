@@ -36,12 +36,11 @@ class RunPlan:
         """The fabric."""
         return self.run.experiment.topology.graph
 
-    @property
-    def cookie(self) -> int:
+    def cookie(self, secret: bytes = b"") -> int:
         """32 bits (wire.h), the same for all schemes of a job and repeat: TCP's source ports follow from it, so that
-        flow-hash switches choose the same paths under each. No secret."""
+        flow-hash switches choose the same paths under each. secret: up to 64 bytes; without it anybody may know it."""
         text = f"{self.run.experiment.name}:{self.run.job_name}:{self.run.seed}".encode()
-        return int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "big")
+        return int.from_bytes(hashlib.blake2b(text, digest_size=4, key=secret).digest(), "big")
 
     @property
     def background_hosts(self) -> tuple[str, ...]:
