@@ -36,7 +36,7 @@ def demo(*, results: Path | None = None) -> int:
     Parameters
     ----------
     results
-        A folder to keep the runs in; default: they go away with the lab.
+        A folder to keep the runs in; default: they go away with the lab, and results/lab-demo.html stays.
     """
     from dlcp.runner.lab_demo import demonstrate
 

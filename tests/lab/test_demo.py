@@ -20,7 +20,8 @@ def test_the_demonstration_leaves_every_node_as_it_was(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     assert "8 of 8 nodes are as before" in done.stdout
-    assert os.listdir(tmp_path) == [], "runs go with the lab"
+    assert os.listdir(tmp_path) == ["results"]
+    assert os.listdir(tmp_path / "results") == ["lab-demo.html"], "runs go with the lab"
 
 
 def test_a_shell_s_command_has_the_lab(tmp_path: Path) -> None:

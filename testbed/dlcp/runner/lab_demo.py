@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,8 @@ from dlcp.substrates.private import RUNTIME, start_private
 
 EXPERIMENT = "lab-demo"
 INTENT = "dlcp-wred"
+PAGE = Path("results", "lab-demo.html")
+"""Where the report's page is left, from the current folder."""
 _STATE = (
     "ip -o route show table all; ip -o link; tc qdisc; tc filter show dev eth1 egress; "
     "ethtool -k eth1; sysctl -a 2>/dev/null | grep -E '^net[.]ipv4' | grep -v -e nf_conntrack -e fastopen_key"
@@ -66,7 +69,8 @@ _RESTORING = 2
 
 
 def demonstrate(results: Path | None) -> int:
-    """Build a lab, show all, take it down. results: a folder to keep the runs in; None = they go with the lab.
+    """Build a lab, show all, take it down. results: a folder to keep the runs in; None = they go with the lab, and only
+    the page that compares them stays, as PAGE.
 
     Returns the exit status. Raises Problems with all that this machine lacks.
     """
@@ -99,6 +103,10 @@ def main(arguments: list[str]) -> int:
     else:
         print(f"{len(before)} of {len(before)} nodes are as before: routes, queues, filters, offloads, sysctls")
     print(f"\nThe lab is gone; nothing of it is left. {time.monotonic() - began:.0f} s in all.")
+    if said is None and (made := RUNTIME / "results" / EXPERIMENT / "report.html").is_file():
+        PAGE.parent.mkdir(exist_ok=True)
+        shutil.copyfile(made, PAGE)
+        print(f"What the runs showed, as a page: {PAGE}")
     return code
 
 
