@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 from dlcp.agents.handles import AgentHandle
 
 STDIO = [sys.executable, "-m", "dlcp.agents.stdio"]
-
-
-class FarAgent(AgentHandle):
-    """An agent whose files must be brought from its folder."""
-
-    folder = Path()
-
-    def place(self, path: Path) -> str:
-        return path.name
-
-    def fetch(self, path: Path) -> None:
-        shutil.move(self.folder / path.name, path)
 
 
 def time_namespaces() -> str:
@@ -39,9 +25,9 @@ def time_namespaces() -> str:
 
 
 @contextmanager
-def far_agents(ahead_s: Mapping[str, int]) -> Iterator[dict[str, FarAgent]]:
+def far_agents(ahead_s: Mapping[str, int]) -> Iterator[dict[str, AgentHandle]]:
     """An agent for each name whose CLOCK_MONOTONIC is so many seconds ahead (in a time namespace, unless 0)."""
-    started: dict[str, FarAgent] = {}
+    started: dict[str, AgentHandle] = {}
     processes = []
     try:
         for name, ahead in ahead_s.items():
@@ -49,9 +35,7 @@ def far_agents(ahead_s: Mapping[str, int]) -> Iterator[dict[str, FarAgent]]:
             shifted = ["unshare", "--time", "--monotonic", str(ahead), "--fork", "--kill-child"] if ahead else []
             with theirs:
                 processes.append(subprocess.Popen([*shifted, *STDIO], stdin=theirs, stdout=theirs))
-            started[name] = FarAgent(name, ours, far=True)
-        for agent in started.values():
-            agent.folder = Path(agent.request({"command": "hello"}, 20)["folder"])
+            started[name] = AgentHandle(name, ours, far=True)
         yield started
     finally:
         for agent in started.values():

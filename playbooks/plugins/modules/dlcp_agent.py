@@ -28,12 +28,17 @@ options:
     description: Whether to install the units.
     type: bool
     default: false
+  callers:
+    description: Users who may connect to the agent; with the units, they become members of its group. Root may anyway.
+    type: list
+    elements: str
+    default: []
 author: dlcp
 """
 
 EXAMPLES = r"""
 - name: The agent
-  dlcp_agent: {python: /opt/dlcp/bin/python, wheels: /var/lib/dlcp/wheels, units: true}
+  dlcp_agent: {python: /opt/dlcp/bin/python, wheels: /var/lib/dlcp/wheels, units: true, callers: [lab]}
 """
 
 RETURN = r"""
@@ -43,6 +48,7 @@ rows:
   returned: always
 """
 
+import grp
 import hashlib
 import pwd
 import shutil
@@ -58,6 +64,8 @@ SYSTEMD = Path("/run/systemd/system")
 UNITS = Path("/etc/systemd/system")
 MADE = Path("/var/lib/dlcp/made-user")
 """Is there when the user was made here, and not found."""
+CALLERS = Path("/var/lib/dlcp/made-callers")
+"""Users who were made members of the group here, one a line."""
 MARK = "made-by-dlcp"
 NOTHING = "none"
 
@@ -70,6 +78,7 @@ def main() -> None:
             "python": {"type": "path", "required": True},
             "wheels": {"type": "str", "default": ""},
             "units": {"type": "bool", "default": False},
+            "callers": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
     )
@@ -79,7 +88,7 @@ def main() -> None:
         if said["wheels"] or not present:
             rows.append(_package(Path(said["python"]), said["wheels"] if present else "", check=module.check_mode))
         if said["units"] or not present:
-            rows.append(_units(said["python"], present=present, check=module.check_mode))
+            rows.append(_units(said["python"], said["callers"], present=present, check=module.check_mode))
     except Refused as error:
         module.fail_json(msg=str(error), rows=rows)
     changed = [row for row in rows if row["status"] == "changed"]
@@ -116,7 +125,7 @@ def _package(python: Path, wheels: str, *, check: bool) -> dict[str, Any]:
     return row
 
 
-def _units(python: str, *, present: bool, check: bool) -> dict[str, Any]:
+def _units(python: str, callers: list[str], *, present: bool, check: bool) -> dict[str, Any]:
     """The unit files as they are to be, and the socket listening."""
     row = {"name": "agent's units"}
     if not SYSTEMD.is_dir():
@@ -127,23 +136,30 @@ def _units(python: str, *, present: bool, check: bool) -> dict[str, Any]:
     found = {name: _text(UNITS / name) for name in wanted}
     if strange := [name for name, text in found.items() if text and not text.startswith(HEAD)]:
         return {**row, "status": "skipped", "reason": f"{', '.join(strange)} is not of dlcp's making"}
-    same = found == wanted if present else not any(found.values())
+    strangers = [name for name in callers if name != "root" and name not in _members()] if present else []
+    same = found == wanted and not strangers if present else not any(found.values())
     row = {**row, "was": _state(found), "wanted": _state(wanted if present else {}), "status": "same"}
     if same:
         return row
+    if strangers:
+        row["wanted"] += f", open to {', '.join(strangers)}"
     row["status"] = "changed"
     if not check and present:
-        _install(wanted)
+        _install(wanted, strangers)
     elif not check:
         _remove(wanted)
     return row
 
 
-def _install(wanted: dict[str, str]) -> None:
+def _install(wanted: dict[str, str], strangers: list[str]) -> None:
     if not _user():
-        must(["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", USER])
+        must(["useradd", "--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin", USER])
         MADE.parent.mkdir(parents=True, exist_ok=True)
         MADE.touch()
+    for caller in strangers:
+        must(["gpasswd", "--add", caller, USER])
+        with CALLERS.open("a", encoding="utf-8") as file:
+            file.write(f"{caller}\n")
     for name, text in wanted.items():
         (UNITS / name).write_text(text, encoding="utf-8")
     must(["systemctl", "daemon-reload"])
@@ -155,6 +171,10 @@ def _remove(wanted: dict[str, str]) -> None:
     for name in wanted:
         (UNITS / name).unlink(missing_ok=True)
     must(["systemctl", "daemon-reload"])
+    for caller in _text(CALLERS).splitlines():
+        if caller in _members():
+            must(["gpasswd", "--delete", caller, USER])
+    CALLERS.unlink(missing_ok=True)
     if MADE.exists():
         if _user():
             must(["userdel", USER])
@@ -163,6 +183,10 @@ def _remove(wanted: dict[str, str]) -> None:
 
 def _user() -> bool:
     return any(one.pw_name == USER for one in pwd.getpwall())
+
+
+def _members() -> list[str]:
+    return next((one.gr_mem for one in grp.getgrall() if one.gr_name == USER), [])
 
 
 def _text(path: Path) -> str:

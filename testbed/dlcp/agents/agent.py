@@ -22,6 +22,7 @@ from typing import Any
 from dlcp.agents import probes, profile, records
 from dlcp.agents.background import HostTraffic
 from dlcp.agents.clock import Deadlines, be_punctual
+from dlcp.agents.files import read_part
 from dlcp.agents.introduction import introduction
 from dlcp.agents.jobs import JobSpec, digest
 from dlcp.agents.machine import MachineMonitor
@@ -46,6 +47,7 @@ class Agent:
 
     def __init__(self) -> None:
         self.progress = {"iteration": 0, "state": "idle"}
+        self._folder = Path.cwd()
         self._endpoint: Endpoint | None = None
         self._settings = TransportSettings(kind="tcp")
         self._rank = -1
@@ -205,6 +207,10 @@ class Agent:
         assert self._machine is not None, "watch_machine comes before stop_watching"
         self._machine.__exit__()
         return {"begun_s": self._machine.begun_s, "rows": self._machine.rows}
+
+    def hand_over(self, name: str, offset: int) -> dict[str, Any]:
+        """A part of a file that it wrote in the folder it works in: see `read_part`."""
+        return read_part(self._folder, name, offset)
 
     def close(self) -> dict[str, Any]:
         """Close the transport."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import math
@@ -21,6 +22,8 @@ from dlcp.errors import ExitCode, Problem
 
 LOAD_TIMEOUT_S = 60.0
 START_TIMEOUT_S = 10.0
+PART_TIMEOUT_S = 60.0
+"""For one part of a file."""
 TICK_S = 0.25
 _STDERR = 2
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -34,12 +37,13 @@ class AgentError(RuntimeError):
 class AgentHandle:
     """One agent. Replies may come in another order than commands; each is found by its id.
 
-    far: it is on another machine, with another clock; else it has the caller's clock and files.
+    far: it is on another machine, with another clock and a folder of its own; else it has the caller's clock and files.
     """
 
     def __init__(self, name: str, channel: socket.socket, log: Path | None = None, *, far: bool = False) -> None:
         self.name = name
         self.channel = channel
+        self._far = far
         self.clock = FarClock(self._ask_clock if far else None)
         self._log = log
         self._next = 0
@@ -82,10 +86,22 @@ class AgentHandle:
 
     def place(self, path: Path) -> str:
         """What the agent is to call a file that its caller wants at `path`."""
-        return str(path)
+        return path.name if self._far else str(path)
 
     def fetch(self, path: Path) -> None:
         """Bring a file that the agent was asked for by the name of `place`; nothing to do where files are shared."""
+        if not self._far:
+            return
+        command = {"command": "hand_over", "name": self.place(path)}
+        with path.open("wb") as file:
+            whole = False
+            while not whole:
+                part = self.request({**command, "offset": file.tell()}, PART_TIMEOUT_S)
+                data = base64.b64decode(part["data"])
+                file.write(data)
+                whole = file.tell() >= part["bytes"]
+                if not data and not whole:
+                    raise AgentError(f"{self.name}: {path.name} ended at {file.tell()} of {part['bytes']} bytes")
 
     def close(self) -> None:
         """Hang up; the agent exits."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
@@ -25,6 +25,10 @@ from dlcp.model.units import Size
 SWITCHES, HOSTS = "dlcp_switches", "dlcp_hosts"
 """The groups of an inventory."""
 SSH_PORT = 22
+AGENT_SOCKET = "/run/dlcp/agent.sock"
+"""Where the agent's unit listens (playbooks/plugins/module_utils/dlcp_agent_units.py)."""
+AgentWay = Literal["ssh", "unit"]
+"""How runs get an agent on a host: the SSH user's own process, or one that systemd starts at a connection."""
 FILL_IN = "FILL IN"
 """What a value, or a port's name, begins with that a person must still say."""
 _SECRET = re.compile(r"(password|passwd|_pass|secret|token)$")
@@ -81,7 +85,8 @@ class SwitchWords(Frozen):
 
 
 class HostWords(Frozen):
-    """What an inventory says of a host. dlcp_address: of dlcp_interface, on the fabric. dlcp_python: as of a switch."""
+    """What an inventory says of a host. dlcp_address: of dlcp_interface, on the fabric. dlcp_python: as of a switch.
+    dlcp_agent: unit where playbooks/hosts.yml is to install the agent's unit, and runs are to use it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
@@ -91,6 +96,7 @@ class HostWords(Frozen):
     ansible_ssh_private_key_file: str
     dlcp_interface: str
     dlcp_address: Address
+    dlcp_agent: AgentWay = "ssh"
     dlcp_python: str = "/opt/dlcp/bin/python"
 
 
@@ -123,6 +129,7 @@ class LabHost:
     interface: str
     address: str
     python: str
+    agent: AgentWay = "ssh"
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,10 @@ class _Reader:
             name=words.dlcp_lab, path=self.document.path, graph=graph, networks=words.dlcp_networks,
             switches=self._switches(switches, graph, words),
             hosts={
-                name: LabHost(name, self._login(said, words), said.dlcp_interface, said.dlcp_address, said.dlcp_python)
+                name: LabHost(
+                    name, self._login(said, words), said.dlcp_interface, said.dlcp_address, said.dlcp_python,
+                    said.dlcp_agent,
+                )
                 for name, said in hosts.items() if said is not None
             },
         )  # fmt: skip

@@ -33,7 +33,7 @@ _OF_SWITCHES = {
     "dlcp_port_buffer": f"{FILL_IN}: the most of it that one port can take",
     "dlcp_queue": f"{FILL_IN}: the most that one queue can hold",
 }
-_OF_HOSTS = {"dlcp_interface": f"{FILL_IN}: the interface on the fabric"}
+_OF_HOSTS = {"dlcp_interface": f"{FILL_IN}: the interface on the fabric", "dlcp_agent": "ssh"}
 _HEAD = """\
 # The lab {name}, for Ansible and for dlcp. Every value that begins with FILL IN is for a person to know{count}.
 # No password belongs here: people log in by key, and what an API wants is a reference to a vault's word.

@@ -1,4 +1,7 @@
-"""Agents on the hosts of a lab: started over SSH, commanded as any other, gone with the connection.
+"""Agents on the hosts of a lab: reached over SSH, commanded as any other, gone with the connection.
+
+The SSH user's own Python is the agent, or it connects to the one that the host's systemd starts for it: the inventory's
+word `dlcp_agent` says which, and there is no other way where that one does not work.
 
 A pair of threads passes bytes between an agent's SSH channel and the socket that AgentHandle reads, a third keeps its
 standard error as its log. While nothing is said, an empty line every few seconds tells the agent that its caller lives.
@@ -21,7 +24,7 @@ from dlcp import __version__
 from dlcp.agents.handles import ONE_THREAD, AgentError, AgentHandle, gather
 from dlcp.agents.stdio import SILENCE_S
 from dlcp.errors import ExitCode, Problem, Problems
-from dlcp.model.inventory import Lab, LabHost, Login
+from dlcp.model.inventory import AGENT_SOCKET, Lab, LabHost, Login
 from dlcp.substrates.remote import SHOWN, Remote
 
 HELLO_TIMEOUT_S = 30.0
@@ -30,22 +33,30 @@ END_TIMEOUT_S = 5.0
 SIGN_OF_LIFE_S = SILENCE_S / 6
 _CONNECTIONS_AT_A_TIME = 16
 _LOST = 255
+_STARTS = {"ssh": ("dlcp.agents.stdio",), "unit": ("dlcp.agents.connect", AGENT_SOCKET)}
+_HINTS = {
+    "ssh": "dlcp_python of {host} must have this dlcp: ansible-playbook playbooks/hosts.yml installs it",
+    "unit": "dlcp_agent of {host} is `unit`: ansible-playbook playbooks/hosts.yml -e yes=true installs its unit "
+    f"at {AGENT_SOCKET} and lets {{user}} open it; `dlcp_agent: ssh` does without",
+}
 
 
 class LabAgent(AgentHandle):
-    """An agent on a host of a lab. said: what it told of itself (agents.introduction)."""
+    """An agent on a host of a lab. said: what it told of itself (agents.introduction),
+    and its way there (see HostWords.dlcp_agent)."""
 
     def __init__(self, name: str, remote: Remote, host: LabHost, log: Path) -> None:
         ours, self._theirs = socket.socketpair()
         super().__init__(name, ours, log, far=True)
         self.said: dict[str, Any] = {}
         self._remote = remote
+        self._host = host
         words = [
             "env",
             *(f"{key}={value}" for key, value in ONE_THREAD.items()),
             host.python,
             "-m",
-            "dlcp.agents.stdio",
+            *_STARTS[host.agent],
         ]
         self._line = f"exec {shlex.join(words)}"
         self._channel = remote.channel(self._line)
@@ -58,11 +69,10 @@ class LabAgent(AgentHandle):
     def greet(self, number: int, log: Path) -> None:
         """Take its first answer. Problem when it is no agent of this version."""
         expected = f"`{self._line}`: expected an agent of dlcp {__version__} within {HELLO_TIMEOUT_S:g} s"
-        hint = (
-            f"dlcp_python of {self._remote.name} must have this dlcp: ansible-playbook playbooks/hosts.yml installs it"
-        )
+        hint = _HINTS[self._host.agent].format(host=self._host.name, user=self._host.login.user)
         try:
-            self.said = gather({self.name: (self, number)}, HELLO_TIMEOUT_S)[self.name]
+            found = gather({self.name: (self, number)}, HELLO_TIMEOUT_S)[self.name]
+            self.said = {"way": self._host.agent, **found}
         except (AgentError, ValueError) as error:
             told = log.read_text(errors="replace").strip()[-SHOWN:] if log.exists() else ""
             what = f"{expected}, received {told or error}"
@@ -70,14 +80,6 @@ class LabAgent(AgentHandle):
         if self.said["version"] != __version__:
             what = f"{expected}, received one of dlcp {self.said['version']}"
             raise Problem(self._remote.where, what, hint, exit_code=ExitCode.MACHINE_CANNOT)
-
-    def place(self, path: Path) -> str:
-        """See AgentHandle: the agent works in a folder of its own."""
-        return path.name
-
-    def fetch(self, path: Path) -> None:
-        """See AgentHandle."""
-        self._remote.fetch(f"{self.said['folder']}/{path.name}", path)
 
     def close(self) -> None:
         """See AgentHandle; returns when it has ended, or after a while."""

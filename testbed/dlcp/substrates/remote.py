@@ -10,7 +10,6 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import fabric
@@ -23,7 +22,6 @@ CONNECT_TIMEOUT_S = 10
 """Of TCP, of the server's banner, and of the proof of the key, each."""
 KEEPALIVE_S = 10
 """A peer that is gone is noticed after some of these."""
-FILE_TIMEOUT_S = 60.0
 SHOWN = 2000
 """Characters of what a device said that an error repeats."""
 
@@ -123,15 +121,6 @@ class Remote:
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise self._problem(f"`{line}`: expected it to start, received {_said(error)}") from error
         return channel
-
-    def fetch(self, remote: str, local: Path) -> None:
-        """Bring a file (SFTP)."""
-        try:
-            files = self._connection.sftp()
-            files.get_channel().settimeout(FILE_TIMEOUT_S)
-            files.get(remote, str(local))
-        except (paramiko.SSHException, OSError, EOFError) as error:
-            raise self._problem(f"{remote}: expected the file, received {_said(error)}") from error
 
     @property
     def _transport(self) -> Any:
