@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fabric import SWITCHES, THREE, command, held, switch
+from small_fabric import SWITCHES, THREE, command, held, switch
 from faults import ALWAYS, asked, mend, plant
 from running_lab import RunningLab
 

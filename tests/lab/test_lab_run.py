@@ -35,8 +35,6 @@ CONTROLLER = "[i]mport test_lab_run as t"
 @pytest.fixture(scope="module")
 def star(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     lab = RunningLab(TOPOLOGY, tmp_path_factory.mktemp("lab"))
-    for node in ("h1", "h2", "h3", "s1"):
-        lab.on(node, "rm -f /root/.bashrc")
     yield lab
     lab.stop()
 
