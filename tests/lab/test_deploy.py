@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from small_fabric import SWITCHES, THREE, command, held, switch
 from faults import ALWAYS, asked, mend, plant
 from running_lab import RunningLab
+from small_fabric import SWITCHES, THREE, command, held, switch
 
 from dlcp.errors import ExitCode
 from dlcp.paths import PLAYBOOKS
