@@ -89,7 +89,11 @@ def main() -> int:
             new = jsonpatch.apply_patch(old, json.loads(words.path.read_text()))
             check(old, new, strict_fields=words.strict_fields)
             if not words.dry_run:
-                write(database, old, new, words.fail_after)
+                dead = words.checkpoints / "dead"  # once it has failed, it fails at once: what is to be undone as well
+                limit = 0 if dead.exists() else words.fail_after
+                if limit is not None:
+                    dead.touch()
+                write(database, old, new, limit)
         elif words.command == "checkpoint":
             words.checkpoints.mkdir(parents=True, exist_ok=True)
             (words.checkpoints / f"{words.name}.cp.json").write_text(json.dumps(old))

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from sonic_lab import SonicLab, sonic_lab
 
+from timers import run_out
+
 TWO = {"kind": "dumbbell", "left": 1, "right": 1, "rate": "100 Mbit/s", "bottleneck": "50 Mbit/s"}
 
 
@@ -38,13 +40,14 @@ def test_a_fabric_is_looked_at_deployed_found_the_same_and_taken_back(fabric: So
 
 @pytest.mark.long
 def test_an_updater_that_dies_on_one_switch_leaves_both_as_they_were(fabric: SonicLab) -> None:
-    """The switch that failed is undone by its own timer, which is short here; the other one at once."""
+    """The switch that failed is undone by its own timer; the other one at once."""
     before = fabric.dumps()
     fabric.say("s2", dlcp_sonic_config=fabric.behind["s2"].config("--fail-after", "5"))
-    done = fabric.lab.play("deploy", intent="dlcp-ect", yes=True, dlcp_confirm_within_s=20)
+    done = fabric.lab.play("deploy", intent="dlcp-ect", yes=True)
     assert done.returncode != 0
     assert "after 5 rows: the database went away" in done.stdout
     assert fabric.behind["s1"].dump() == before["s1"]
+    run_out(fabric.behind["s2"].folder / "state")
     back = fabric.behind["s2"].wait_for(before["s2"], within_s=60)
     assert back, "the timer did not take the deployment back"
 

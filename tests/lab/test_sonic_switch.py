@@ -6,6 +6,7 @@ Both ways of writing: through `config` (the stub of an image's updater), and red
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ import pytest
 from config_db import ConfigDb, config_db
 from device_modules import dlcp_sonic, dlcp_timer
 from test_sonic_tables import PATCHES, PORTS
+
+from timers import run_out
 
 LONG_S = 300.0
 
@@ -29,7 +32,6 @@ def shipped(tmp_path: Path) -> Iterator[ConfigDb]:
 
 def switch_on(shipped: ConfigDb, writer: str, *options: str) -> dlcp_sonic.Switch:
     folder = shipped.folder.parent / "state"
-    folder.mkdir(exist_ok=True)
     words = {
         "ports": PORTS, "folder": str(folder), "socket": shipped.socket, "database": 4,
         "config_command": shipped.config(*options), "writer": writer,
@@ -128,8 +130,9 @@ def test_the_timer_takes_back_by_itself(shipped: ConfigDb, writer: str) -> None:
     deploy(switch, "dlcp-ect", "first")
     switch.confirm("first")
     made, kept = shipped.dump(), switch.kept()
-    deploy(switch, "roce-pfc", "second", restore_after_s=0.3)
+    deploy(switch, "roce-pfc", "second")
     assert shipped.dump() != made
+    run_out(Path(switch.folder))
     limit = time.monotonic() + 30
     while shipped.dump() != made or switch.kept() != kept:
         assert time.monotonic() < limit, "the timer did not take the deployment back"
@@ -138,6 +141,60 @@ def test_the_timer_takes_back_by_itself(shipped: ConfigDb, writer: str) -> None:
         switch.confirm("second")
     assert switch.pending() is None
     assert not switch.restore("second", original=False)
+
+
+def finished(run: subprocess.Popen[str]) -> str:
+    """What a run of restore.sh says at its end."""
+    assert run.stderr
+    said = run.stderr.read()
+    run.stderr.close()
+    return f"{run.wait()} {said}"
+
+
+def by_timer(switch: dlcp_sonic.Switch, *words: str) -> subprocess.Popen[str]:
+    """The command of a timer that runs out at this moment, whatever it still is to do."""
+    script = Path(switch.folder) / "restore.sh"
+    return subprocess.Popen(["/bin/sh", str(script), *words], stderr=subprocess.PIPE, text=True)
+
+
+def test_a_timer_that_runs_out_as_somebody_decides_waits_and_then_has_nothing_to_do(
+    shipped: ConfigDb, writer: str
+) -> None:
+    switch = switch_on(shipped, writer)
+    deploy(switch, "dlcp-ect", "first")
+    made = shipped.dump()
+    with switch._alone("first"):
+        waiting = by_timer(switch, "timer")
+        with pytest.raises(subprocess.TimeoutExpired):
+            waiting.wait(0.2)
+        dlcp_timer.stop(switch.folder)
+    assert finished(waiting).startswith("0 ")
+    assert shipped.dump() == made
+    assert switch.kept()["deployment"] == "first"
+    assert finished(by_timer(switch)) == "0 ", "by hand it takes back what is confirmed too"
+    assert switch.kept() is None
+
+
+def test_a_way_back_that_redis_refuses_does_not_say_that_it_went(shipped: ConfigDb) -> None:
+    switch = switch_on(shipped, "direct")
+    before = shipped.dump()
+    deploy(switch, "dlcp-ect", "first")
+    shipped.database.config_set("min-replicas-to-write", 1)
+    assert "NOREPLICAS" in finished(by_timer(switch, "timer"))
+    assert switch.kept()["deployment"] == "first"
+    shipped.database.config_set("min-replicas-to-write", 0)
+    with pytest.raises(dlcp_sonic.RefusedError, match="deployment first is not confirmed"):
+        deploy(switch, "roce-pfc", "second")
+    assert finished(by_timer(switch, "timer")) == "0 "
+    assert shipped.dump() == before
+
+
+def test_an_id_of_a_deployment_leads_nowhere_else(shipped: ConfigDb) -> None:
+    switch = switch_on(shipped, "direct")
+    for strange in ("../first", "a; reboot", "-a", "a" * 65):
+        with pytest.raises(dlcp_sonic.RefusedError, match="is no id of a deployment"):
+            deploy(switch, "dlcp-ect", strange)
+    assert sorted(path.name for path in Path(switch.folder).iterdir()) == []
 
 
 def test_an_unconfirmed_deployment_keeps_the_next_one_away(shipped: ConfigDb, writer: str) -> None:
@@ -167,7 +224,9 @@ def test_an_updater_that_dies_on_the_way_is_undone(shipped: ConfigDb) -> None:
     before = shipped.dump()
     switch = switch_on(shipped, "gcu", "--fail-after", "5")
     with pytest.raises(dlcp_sonic.RefusedError, match="after 5 rows: the database went away"):
-        deploy(switch, "dlcp-ect", "first", restore_after_s=3.0)
+        deploy(switch, "dlcp-ect", "first")
+    assert shipped.dump() != before
+    run_out(Path(switch.folder))
     limit = time.monotonic() + 30
     while shipped.dump() != before or switch.kept() is not None:
         assert time.monotonic() < limit, "the timer did not take the deployment back"

@@ -85,7 +85,6 @@ pending:
 """
 
 import json
-import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -123,7 +122,6 @@ def main() -> None:
     words = module.params
     if module.check_mode and words["phase"] in ("apply", "confirm", "restore"):
         module.fail_json(msg=f"phase {words['phase']} changes the switch; look is what a check asks for")
-    os.makedirs(words["folder"], mode=0o755, exist_ok=True)
     try:
         module.exit_json(**done(Switch(words), words))
     except (RefusedError, RedisError, OSError, ValueError) as error:

@@ -66,6 +66,12 @@ def left_s(folder: str) -> float | None:
     return left if armed and left > 0 else None
 
 
+def armed_for(folder: str) -> str | None:
+    """The name of the timer that is armed, or has run out and been disarmed by nobody; None where there is none."""
+    told = _told(folder)
+    return None if told is None else str(told["name"])
+
+
 def ran_out(folder: str) -> bool:
     """Whether one was armed that nobody disarmed in time, or that a reboot swept away."""
     return _told(folder) is not None and left_s(folder) is None
