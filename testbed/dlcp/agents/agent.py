@@ -26,7 +26,7 @@ from dlcp.agents.files import read_part
 from dlcp.agents.introduction import introduction
 from dlcp.agents.jobs import JobSpec, digest
 from dlcp.agents.machine import MachineMonitor
-from dlcp.agents.scripts import JobOptions, load_script
+from dlcp.agents.scripts import JobOptions, warm_script
 from dlcp.agents.traffic_plan import TrafficSpec
 from dlcp.errors import Problem
 from dlcp.model.workload import TransportSettings
@@ -101,7 +101,7 @@ class Agent:
         is_worker, bounds = self._rank < len(spec.workers), spec.bounds(self._settings)
         options = JobOptions(spec.seed, self._rank if is_worker else 0, len(spec.workers), spec.batch)
         if spec.kind == "training":
-            self._training = load_script(spec.script).job(options)
+            self._training = warm_script(spec.script).job(options)
             parameters: Floats = self._training.initial_parameters()
         else:
             parameters = profile.initial_parameters(spec)

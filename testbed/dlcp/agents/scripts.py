@@ -2,7 +2,8 @@
 
 A script offers, without importing its framework at module level,
     LAYERS: tuple[tuple[str, int], ...]      (name, parameters) of every layer, input side first
-    preload() -> None                        load the data set and run one step, so that forked agents start warm
+    preload() -> None                        load the data set and run one step, so that a job's first step is as its
+                                             others, and forked agents start in milliseconds
     job(options: JobOptions) -> TrainingJob  the job of one rank
 """
 
@@ -17,6 +18,8 @@ from dlcp.errors import Problem
 from dlcp.paths import WORKLOADS
 
 _PREFIX = "dlcp_workload_"
+_warm: set[str] = set()
+"""Scripts whose preload() this process, or the one that it was forked from, has run."""
 
 
 @dataclass(frozen=True)
@@ -49,3 +52,16 @@ def load_script(name: str) -> ModuleType:
         del sys.modules[module_name]
         raise
     return module
+
+
+def warm_script(name: str) -> ModuleType:
+    """The same, with its framework and data loaded, on one thread, and one step run: seconds, but in what was forked
+    from a process that has done it."""
+    from dlcp.frameworks.pytorch.training_job import use_one_thread
+
+    script = load_script(name)
+    if name not in _warm:
+        use_one_thread()
+        script.preload()
+        _warm.add(name)
+    return script

@@ -15,7 +15,8 @@ from dlcp.model.workload import TransportSettings
 from dlcp.transport.opening import TCP_PORT, UDP_PORT
 
 OPEN_TIMEOUT_S = 20.0
-PREPARE_TIMEOUT_S = 30.0
+PREPARE_TIMEOUT_S = 60.0
+"""An agent that was not forked from one that has done so loads its job's framework and data in it."""
 COLLECT_TIMEOUT_S = 30.0
 EVALUATE_TIMEOUT_S = 120.0
 HEAD_START_S = 0.25

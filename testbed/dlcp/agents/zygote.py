@@ -55,11 +55,9 @@ def _load(script: str) -> None:
     import dlcp.agents.agent  # noqa: F401 - so that children find it loaded
 
     if script:
-        from dlcp.agents.scripts import load_script
-        from dlcp.frameworks.pytorch.training_job import use_one_thread
+        from dlcp.agents.scripts import warm_script
 
-        use_one_thread()
-        load_script(script).preload()
+        warm_script(script)
 
 
 def _fork(control: socket.socket, message: dict[str, Any], channel: int, namespace: int, log: int) -> None:
