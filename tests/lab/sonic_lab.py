@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
@@ -90,7 +91,8 @@ def server(lab: StubLab, ports: list[int], name: str) -> Iterator[None]:
         f"HostKey {lab.hostkey}", f"AuthorizedKeysFile {lab.client}", f"PidFile {lab.folder}/{name}.pid",
         "UsePAM no", "StrictModes no", "PasswordAuthentication no", "KbdInteractiveAuthentication no",
         "PermitRootLogin prohibit-password", "UseDNS no", "MaxSessions 100", "MaxStartups 100",
-        "Subsystem sftp internal-sftp", f"SetEnv HOME={lab.folder}",  # not this machine's .bashrc
+        "Subsystem sftp internal-sftp", 
+        f"SetEnv HOME={lab.folder} PATH={lab.folder / 'bin'}:{os.environ['PATH']}",  # not this machine's .bashrc
     ]  # fmt: skip
     config.write_text("\n".join(words) + "\n")
     Path("/run/sshd").mkdir(exist_ok=True)

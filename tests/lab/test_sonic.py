@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from sonic_lab import SonicLab, sonic_lab
 
+from dlcp.model.load_inventory import load_inventory
+from dlcp.runner.deploy import collect
 from timers import run_out
 
 TWO = {"kind": "dumbbell", "left": 1, "right": 1, "rate": "100 Mbit/s", "bottleneck": "50 Mbit/s"}
@@ -36,6 +38,20 @@ def test_a_fabric_is_looked_at_deployed_found_the_same_and_taken_back(fabric: So
     back = fabric.lab.play("rollback", yes=True)
     assert back.returncode == 0, back.stdout
     assert fabric.dumps() == before
+
+
+def test_what_switches_say_of_their_counters_is_kept_or_why_they_say_nothing(fabric: SonicLab, tmp_path: Path) -> None:
+    lab = load_inventory(fabric.lab.folder / "lab.yaml")
+    unread = collect(lab, tmp_path / "before")
+    assert set(unread) == set(fabric.behind)
+    assert all("show" in why and "not found" in why for why in unread.values()), unread
+    show = fabric.lab.folder / "bin" / "show"
+    show.parent.mkdir()
+    show.write_text("#!/bin/sh\necho of $*\n")
+    show.chmod(0o755)
+    assert collect(lab, tmp_path / "after") == {}
+    for name in fabric.behind:
+        assert "of queue wredcounters" in (tmp_path / "after" / name / "counters.txt").read_text()
 
 
 @pytest.mark.long

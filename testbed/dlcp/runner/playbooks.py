@@ -21,6 +21,10 @@ _ENDINGS = {
     "runner_on_unreachable": "unreachable",
     "runner_on_skipped": "skipped",
 }
+_STATUS = "non-zero return code"
+"""All that Ansible itself says of a command that failed."""
+SHOWN = 500
+"""Characters of what such a command said that an event repeats."""
 
 
 @dataclass(frozen=True)
@@ -124,4 +128,6 @@ def _event(raw: Mapping[str, Any]) -> Event | None:
 
 
 def _message(result: Mapping[str, Any]) -> str:
-    return str(result.get("msg") or result.get("censored") or "")
+    told = str(result.get("msg") or result.get("censored") or "")
+    said = " ".join(str(result.get(name) or "").strip() for name in ("stdout", "stderr")).strip()
+    return f"{told} {result.get('rc')}: {said[-SHOWN:]}" if told == _STATUS and said else told
