@@ -8,6 +8,7 @@ import os
 import re
 import resource
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -20,9 +21,10 @@ from boxes import MANAGEMENT, STATE, World, box, changed, command, picture, run
 
 from dlcp.model.qos import DropProfile, QosIntent, QueueIntent
 from dlcp.paths import SWITCH_CONFIGS
-from dlcp.switches import timer
-from dlcp.switches.box import install, state
+from dlcp.switches import bpf, timer
+from dlcp.switches.box import hooks, install, state
 from dlcp.switches.box.links import inner_name
+from dlcp.switches.box.program import BoxProgram
 from timers import run_out
 
 DEPLOYMENT = "20261121T205000Z-1"
@@ -398,6 +400,19 @@ def test_killed_before_every_change_it_is_mended_by_the_next_call(inside: Callab
     assert all(told == [] for told in found["mended"])
 
 
+@contextmanager
+def by_tcx(device: str) -> Iterator[bool]:
+    """A program of somebody else (any will do) at a device's egress, as a link of the kernel's; False before Linux 6.6,
+    which has no tcx."""
+    egress = hooks._TCX_POINTS["egress"]
+    with BoxProgram(pairs=1, highest=2) as program:
+        options = (program.programs[hooks.EGRESS], socket.if_nametoindex(device), egress, None)
+        link = bpf.libbpf().bpf_link_create(*options)
+        yield link >= 0
+        if link >= 0:
+            os.close(link)
+
+
 def refused() -> dict[str, Any]:
     world = World()
     asked = world.configuration(intent("first"))
@@ -431,6 +446,9 @@ def refused() -> dict[str, Any]:
     run("tc", "qdisc", "add", "dev", "eth2", "ingress")
     asking("ingress")
     run("tc", "qdisc", "del", "dev", "eth2", "ingress")
+    with by_tcx("eth2") as found["has tcx"]:
+        if found["has tcx"]:
+            asking("tcx")
     found["counters"] = words(box("counters"))
     found["untouched"] = changed(before, picture(world.ports))
     box("apply", asked)
@@ -461,6 +479,7 @@ def test_what_cannot_be_is_refused_with_its_reason(inside: Callable[..., Any]) -
         "no router": "eth2 does not forward IPv4",
         "filter": "eth2 u32",
         "ingress": "eth2 has an ingress qdisc",
+        **({"tcx": "eth2 1 program(s) of somebody else run at its egress by tcx"} if found["has tcx"] else {}),
         "counters": "no configuration is in force",
         "broken": "cannot be read",
     }.items():

@@ -159,6 +159,36 @@ def test_what_a_nic_refuses_is_an_error_and_nothing_stays(nic: Any, module: Any)
     assert nic.told() == before
 
 
+def test_a_tool_that_breaks_keeps_no_other_setting_from_going_back(nic: Any, module: Any, stub: Any) -> None:
+    """dcb answers in no JSON from the first pause that it is told of; the ring is written before it."""
+    nic(check=True, **SETTINGS)
+    stub("dcb", DCB.replace('elif what == "pfc":', 'elif what == "pfc":\n    state["torn"] = 1', 1)
+         .replace("print(json.dumps(", 'print("{" if state.get("torn") else json.dumps('))  # fmt: skip
+    with pytest.raises(module.Failed, match="the host is NOT as before: Expecting property name"):
+        nic(rings={"rx": 1024}, pfc=[3])
+    assert nic.told()[0]["rings"]["rx"] == 512
+
+
+def test_a_command_without_an_end_is_refused(module: Any) -> None:
+    part = importlib.import_module("ansible.module_utils.dlcp_host_part")
+    with pytest.raises(part.Refused, match="did not end within 0 s"):
+        part.must(["sleep", "60"], 0.05)
+    with pytest.raises(part.Refused, match="does not start: No such file"):
+        part.must(["/nowhere/tool"])
+
+
+@pytest.mark.parametrize("settings", [
+    {"congestion_control": "cubic via 198.18.0.1"}, {"trust": "dscp order; reboot"}, {"rings": {"rx": "1; x"}},
+    {"mtu": "large"}, {"pfc": 3},
+])  # fmt: skip
+def test_words_that_are_none_are_found_before_anything(module: Any, nic: Any, settings: dict[str, Any]) -> None:
+    nic(check=True, **SETTINGS)
+    before = nic.told()
+    with pytest.raises(module.Failed, match="nothing was changed"):
+        nic(**settings)
+    assert nic.told() == before
+
+
 def test_without_any_tool_everything_is_skipped_with_its_reason(module: Any, stub: Any, tmp_path: Path) -> None:
     said = {"state": "applied", "layer": "host", "interface": "eth9", "saved": str(tmp_path / "host.json")}
     rows = module._done({**said, "settings": SETTINGS}, check=False)

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible.module_utils.dlcp_host_part import Absent, Part, must, tool
+from ansible.module_utils.dlcp_host_part import Absent, Part, Refused, must, tool
 
 _PRIORITIES = 8
 _NONE = "none"
@@ -142,6 +142,8 @@ class Trust(_Dcb):
     key = "trust"
 
     def _text(self, said: Any) -> str:
+        if not re.fullmatch(r"[a-z]+( [a-z]+)*", str(said)):
+            raise Refused(f"{said!r} is nothing that a NIC could trust: dscp, pcp")
         return str(said)
 
     def _found(self) -> str | Absent:

@@ -12,7 +12,8 @@ from ansible.module_utils.dlcp_host_part import Absent, Part, Refused, must, too
 
 _SYSCTLS = Path("/proc/sys")
 _CLASSES = Path("/sys/class/net")
-_TOLD = re.compile(r"\s+(rto_min|congctl) (?:lock )?(\S+)")
+_TOLD = re.compile(r"\s+(rto_min|congctl) (?:(?<=rto_min )lock )?((?:lock )?\S+)")
+"""`ip` shows every rto_min as locked; with congctl the word is somebody's choice."""
 _STATE_OF_A_ROUTE = re.compile(r"\s+(?:linkdown|dead|offload|trap|rt_offload|rt_trap)\b")
 UNTOLD = "the kernel's own"
 
@@ -60,6 +61,8 @@ class Routes(Part):
 
     def wanted(self, settings: Mapping[str, Any]) -> dict[str, str]:
         floor_ms, control = settings.get("rto_min_ms"), settings.get("congestion_control")
+        if control and not re.fullmatch(r"[\w-]+", str(control)):
+            raise Refused(f"{control!r} is no name of a congestion control")
         words = {"rto_min": floor_ms and f"{int(floor_ms)}ms", "congctl": control and str(control)}
         told = {word: value for word, value in words.items() if value}
         if not told:

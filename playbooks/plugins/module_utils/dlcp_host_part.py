@@ -61,18 +61,25 @@ def tool(words: Sequence[str]) -> str | Absent:
     return done.stdout
 
 
-def must(words: Sequence[str]) -> str:
-    """A command's output. Raises Refused with its own words."""
-    done = _run(words)
+def must(words: Sequence[str], limit_s: float = LIMIT_S) -> str:
+    """A command's output. Raises Refused with its own words, or that there is no such command, or no end within the
+    limit."""
+    done = _run(words, limit_s)
     if done.returncode:
         raise Refused("`{}` failed: {}".format(" ".join(words), _said(done)))
     return done.stdout
 
 
-def _run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        list(words), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=LIMIT_S
-    )
+def _run(words: Sequence[str], limit_s: float = LIMIT_S) -> subprocess.CompletedProcess[str]:
+    """What does not start or does not end is a failure like another: a host must not be left half-way for it."""
+    try:
+        return subprocess.run(
+            list(words), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=limit_s
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(list(words), 124, "", f"did not end within {limit_s:.0f} s")
+    except OSError as error:
+        return subprocess.CompletedProcess(list(words), 127, "", f"does not start: {error.strerror}")
 
 
 def _said(done: subprocess.CompletedProcess[str]) -> str:

@@ -10,12 +10,12 @@ asked   layer → {setting: value}; asked_before: the same before the last call
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.dlcp_host_part import Absent, Part, Refused
+from ansible.module_utils.private_folder import make_private, replace_file
 
 LAYERS = ("host", "scheme")
 """The later one wins."""
@@ -36,9 +36,12 @@ class Store:
     def read(self) -> dict[str, Any]:
         """What is saved; nothing where nothing is."""
         try:
-            return json.loads(self._path.read_text(encoding="utf-8"))
+            found = json.loads(self._path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {_FIRST: {}, _LAST: {}, _ASKED: {}, _ASKED_BEFORE: {}}
+        except (OSError, ValueError) as error:
+            raise Failed(f"{self._path} cannot be read: {error}; nothing was changed") from error
+        return found
 
     def save(self, before: Mapping[str, str], asked: Mapping[str, Mapping[str, str]]) -> None:
         """Values that are about to change, and what is asked for from here on. On disk when it returns."""
@@ -59,13 +62,11 @@ class Store:
             self._path.unlink(missing_ok=True)
 
     def _write(self, data: Mapping[str, Any]) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self._path.with_name(self._path.name + ".tmp")
-        with partial.open("w", encoding="utf-8") as file:
-            json.dump(data, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, self._path)
+        try:
+            make_private(str(self._path.parent))
+            replace_file(str(self._path), json.dumps(data, indent=1).encode())
+        except OSError as error:
+            raise Failed(f"{self._path} cannot be written: {error}") from error
 
 
 def apply(
@@ -90,7 +91,7 @@ def apply(
             rows += [{**row, "reason": "no longer asked for"} for row in gone if row["status"] == "changed"]
             if changes:
                 plan.append((part, changes))
-    except Refused as error:
+    except (Refused, ValueError, TypeError, AttributeError) as error:
         raise Failed(f"{error}; nothing was changed") from error
     if check or (not plan and asked == kept[_ASKED]):
         return rows
@@ -100,7 +101,7 @@ def apply(
             part.write(changes)
         for part, changes in plan:
             _require(part, changes)
-    except Refused as error:
+    except Exception as error:  # whatever it is: no host is left half-way
         left = _put_back(parts, before)
         store.undone()
         state = "as before this call" if not left else "NOT as before: {}".format("; ".join(left.values()))
@@ -177,15 +178,14 @@ def _put_back(parts: Sequence[Part], saved: Mapping[str, str]) -> dict[str, str]
     for _ in range(2):
         left = {}
         for part in reversed(parts):
-            names = _names(part, saved)
-            changes = {n: saved[_key(part, n)] for n in names}
-            found = part.read(names)
-            changes = {name: value for name, value in changes.items() if found[name] != value}
+            changes = {n: saved[_key(part, n)] for n in _names(part, saved)}
             try:
+                found = part.read(list(changes))
+                changes = {name: value for name, value in changes.items() if found[name] != value}
                 if changes:
                     part.write(changes)
                     _require(part, changes)
-            except Refused as error:
+            except Exception as error:  # the other parts are put back all the same
                 left.update({_key(part, name): str(error) for name in changes})
     return left
 

@@ -59,6 +59,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.dlcp_agent_units import HEAD, SOCKET, USER, units
 from ansible.module_utils.dlcp_host_part import Refused, must
+from ansible.module_utils.private_folder import make_private, replace_file
 
 SYSTEMD = Path("/run/systemd/system")
 UNITS = Path("/etc/systemd/system")
@@ -68,6 +69,8 @@ CALLERS = Path("/var/lib/dlcp/made-callers")
 """Users who were made members of the group here, one a line."""
 MARK = "made-by-dlcp"
 NOTHING = "none"
+INSTALL_LIMIT_S = 600.0
+"""Some hundred MB of wheels, unpacked and compiled on a slow disk."""
 
 
 def main() -> None:
@@ -89,7 +92,7 @@ def main() -> None:
             rows.append(_package(Path(said["python"]), said["wheels"] if present else "", check=module.check_mode))
         if said["units"] or not present:
             rows.append(_units(said["python"], said["callers"], present=present, check=module.check_mode))
-    except Refused as error:
+    except (Refused, OSError) as error:
         module.fail_json(msg=str(error), rows=rows)
     changed = [row for row in rows if row["status"] == "changed"]
     diff = {
@@ -152,16 +155,17 @@ def _units(python: str, callers: list[str], *, present: bool, check: bool) -> di
 
 
 def _install(wanted: dict[str, str], strangers: list[str]) -> None:
+    make_private(str(MADE.parent))
     if not _user():
+        MADE.touch()  # beforehand: killed in between, it is still known whose it is
         must(["useradd", "--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin", USER])
-        MADE.parent.mkdir(parents=True, exist_ok=True)
-        MADE.touch()
+    if strangers:
+        known = _text(CALLERS)
+        replace_file(str(CALLERS), (known + "".join(f"{caller}\n" for caller in strangers)).encode())
     for caller in strangers:
         must(["gpasswd", "--add", caller, USER])
-        with CALLERS.open("a", encoding="utf-8") as file:
-            file.write(f"{caller}\n")
     for name, text in wanted.items():
-        (UNITS / name).write_text(text, encoding="utf-8")
+        replace_file(str(UNITS / name), text.encode(), mode=0o644)
     must(["systemctl", "daemon-reload"])
     must(["systemctl", "enable", "--now", SOCKET])
 

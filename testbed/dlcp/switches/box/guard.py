@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dlcp.errors import MachineCannot, Problem, Problems
 from dlcp.switches.box.commands import read_sysctl, run
-from dlcp.switches.box.hooks import EGRESS, Hook, filters
+from dlcp.switches.box.hooks import EGRESS, Hook, filters, tcx_programs
 from dlcp.switches.box.links import Link
 from dlcp.switches.box.wanted import WantedPort
 from dlcp.switches.devices import Devices
@@ -77,6 +77,9 @@ def _port_problems(link: Link, port: WantedPort, devices: Devices) -> Sequence[P
     if link.kind != "veth" and not port.overhead_bytes:
         what = "is no virtual link, but is to be shaped as one: its queue would stand in the NIC"
         told.append(Problem(link.name, what, "dlcp_chip: cpu in the inventory, not veth"))
+    if count := tcx_programs(link.index, _EGRESS):
+        what = f"{count} program(s) of somebody else run at its egress by tcx, before any of ours"
+        told.append(Problem(link.name, what, f"look at them: bpftool net show dev {link.name}"))
     speed_bps = devices.speed_bps(link.name) if not link.kind else None
     if speed_bps is not None and speed_bps < port.rate_bps:
         what = f"runs at {speed_bps / 1e9:g} Gbit/s, the topology says {port.rate_bps / 1e9:g}: the NIC would queue"

@@ -22,6 +22,7 @@ INGRESS, EGRESS, OUT = "box_ingress", "box_egress", "box_out"
 
 Hook = Literal["ingress", "egress"]
 _POINTS: dict[Hook, int] = {"ingress": 1, "egress": 2}  # enum bpf_tc_attach_point
+_TCX_POINTS: dict[Hook, int] = {"ingress": 46, "egress": 47}  # enum bpf_attach_type (linux/bpf.h)
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,14 @@ def filters(places: Sequence[tuple[str, Hook]]) -> list[list[Filter]]:
         ]
         for filters_there in told
     ]
+
+
+def tcx_programs(index: int, hook: Hook) -> int:
+    """How many programs a device has at a hook by tcx, which tc does not show: they run first, and may end a frame's way.
+    0 where the kernel has no tcx (before Linux 6.6)."""
+    count = ctypes.c_uint32(0)
+    failure = libbpf().bpf_prog_query(index, _TCX_POINTS[hook], 0, None, None, ctypes.byref(count))
+    return 0 if failure else count.value
 
 
 def has_clsact(device: str) -> bool:
