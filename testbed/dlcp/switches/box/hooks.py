@@ -61,8 +61,8 @@ def filters(places: Sequence[tuple[str, Hook]]) -> list[list[Filter]]:
 
 
 def tcx_programs(index: int, hook: Hook) -> int:
-    """How many programs a device has at a hook by tcx, which tc does not show: they run first, and may end a frame's way.
-    0 where the kernel has no tcx (before Linux 6.6)."""
+    """How many programs a device has at a hook by tcx, which tc does not show: they run first, and may end a frame's
+    way. 0 where the kernel has no tcx (before Linux 6.6)."""
     count = ctypes.c_uint32(0)
     failure = libbpf().bpf_prog_query(index, _TCX_POINTS[hook], 0, None, None, ctypes.byref(count))
     return 0 if failure else count.value
