@@ -55,5 +55,5 @@ def module_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]
 
 
 def _needs_a_lab(item: pytest.Item) -> bool:
-    makes_its_own = item.path.name in ("test_demo.py", "test_lab_run.py")
+    makes_its_own = item.path.name in ("test_demo.py", "test_lab_run.py", "test_agent_unit.py")
     return makes_its_own or bool({"lab", "make_lab", "module_lab"} & set(getattr(item, "fixturenames", ())))

@@ -45,9 +45,10 @@ def test_package_and_units_come_and_go(make_lab: Callable[..., RunningLab], tmp_
         assert lab.on(host, LEFT) == ""
         lab.on(host, "mkdir -p /run/systemd/system")
         lab.on(host, "printf '#!/bin/sh\\necho $* >> /run/told\\n' > /usr/local/sbin/systemctl")
-        lab.on(host, "chmod 755 /usr/local/sbin/systemctl")
+        lab.on(host, "chmod 755 /usr/local/sbin/systemctl; useradd lab")
     words = ["ansible-playbook", "-i", lab.path, "-e", "yes=true", "-e", f"dlcp_python={PYTHON}"]
-    words += ["-e", f"dlcp_host_wheels={tmp_path / 'wheels'}", "-e", "dlcp_host_units=true"]
+    words += ["-e", f"dlcp_host_wheels={tmp_path / 'wheels'}", "-e", "dlcp_agent=unit"]
+    words += ["-e", json.dumps({"dlcp_host_callers": ["root", "lab"]})]
 
     def play(name: str) -> str:
         done = lab.run([*words, name], within_s=120, cwd=PLAYBOOKS)
@@ -56,6 +57,7 @@ def test_package_and_units_come_and_go(make_lab: Callable[..., RunningLab], tmp_
 
     assert "2 of 2 hosts changed" in play("hosts.yml")
     assert lab.on("h1", f"{PYTHON} -I -c 'import dlcp; print(dlcp.__file__)'").startswith("/opt/dlcp-test/lib")
+    assert lab.on("h1", "id -nG lab").split() == ["lab", "dlcp"]
     assert "enable --now dlcp-agent.socket" in lab.on("h1", "cat /run/told")
     assert f"ExecStart={PYTHON} -m dlcp.agents.stdio" in lab.on("h2", "cat /etc/systemd/system/dlcp-agent@.service")
     assert "every host is as it is to be" in play("hosts.yml")

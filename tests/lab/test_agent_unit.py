@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -20,7 +21,12 @@ from running_lab import RunningLab
 from test_lab_run import HOSTS, TOPOLOGY, agents, await_agents, made, results, write
 from unit_listener import CALLER, STRANGER, deafen, furnish, lacking, listen
 
+from dlcp.agents.jobs import JobSpec, LayerWork
+from dlcp.agents.session import JobSession
 from dlcp.model.inventory import AGENT_SOCKET
+from dlcp.model.load_inventory import load_inventory
+from dlcp.model.workload import TransportSettings
+from dlcp.substrates.lab_agents import LabAgent, LabHosts
 
 CONNECT = f"{sys.executable} -m dlcp.agents.connect {AGENT_SOCKET}"
 HELLO = json.dumps({"id": 1, "command": "hello"}) + "\n"
@@ -41,11 +47,17 @@ def star(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
         lab.stop()
 
 
-def use_unit(lab: RunningLab) -> None:
+@contextmanager
+def use_of_unit(lab: RunningLab) -> Iterator[None]:
     """Have the inventory say so, and another user than root log in on hosts."""
-    inventory = yaml.safe_load(lab.path.read_text())
+    text = lab.path.read_text()
+    inventory = yaml.safe_load(text)
     inventory["all"]["children"]["dlcp_hosts"]["vars"] = {"dlcp_agent": "unit", "ansible_user": CALLER}
     lab.path.write_text(yaml.safe_dump(inventory))
+    try:
+        yield
+    finally:
+        lab.path.write_text(text)
 
 
 @contextmanager
@@ -109,13 +121,45 @@ def test_an_agent_ends_with_who_asked_for_it(star: RunningLab, who: str) -> None
         assert star.on("h1", "pgrep -f '[d]lcp.agents' || true") == ""
 
 
+def job_over_units(path: str, folder: str) -> dict[str, Any]:
+    """On the controller: two workers and a server, through the agents of the units, over kernel routes."""
+    lab = load_inventory(Path(path))
+    spec = JobSpec(
+        name="j", kind="profile", workers=("h1", "h2"), servers=("h3",), iterations=3, warmup_iterations=1,
+        bucket_bytes=8_000, seed=1,
+        layers=tuple(LayerWork(name=f"l{i}", elements=6_000, forward_s=0.004, backward_s=0.008) for i in range(3)),
+    )  # fmt: skip
+    with LabHosts(lab, HOSTS) as hosts, hosts.agents({host: host for host in HOSTS}, Path(folder)) as started:
+        session = JobSession(
+            started, spec, TransportSettings(kind="dlcp"),
+            hosts.addresses(), cookie=7,
+            link_rates_bps=dict.fromkeys(HOSTS, 1e8), directory=Path(folder), time_limit_s=30,
+        )  # fmt: skip
+        session.open()
+        session.start()
+        session.wait()
+        job = session.collect()
+        session.close()
+        said = {name: agent.said for name, agent in started.items() if isinstance(agent, LabAgent)}
+    return {"said": said, "iterations": len(job.iterations["start_s"]), "messages": len(job.messages["start_s"])}
+
+
+def test_a_job_runs_over_the_units_and_its_tables_come(star: RunningLab) -> None:
+    with use_of_unit(star):
+        found = star.call(job_over_units, path=str(star.path), folder=str(star.folder))
+    assert found["iterations"] == 2 * 3
+    assert found["messages"] > 0
+    assert {(one["way"], one["user"]) for one in found["said"].values()} == {("unit", "dlcp")}
+    assert not any(agents(star).values())
+
+
 @pytest.mark.long
 def test_a_job_of_an_ssh_user_without_rights_has_all_tables(star: RunningLab) -> None:
     """First as root over SSH, which deploys, then over the units."""
     found = made(star, write(star, "over-ssh", "DLCP"), deploy=True)
     assert "failed" not in found.get("statuses", {"failed": found}), results(star, "over-ssh")
-    use_unit(star)
-    found = made(star, write(star, "over-unit", "DLCP"))
+    with use_of_unit(star):
+        found = made(star, write(star, "over-unit", "DLCP"))
     assert "failed" not in found.get("statuses", {"failed": found}), results(star, "over-unit")
     [(ssh, ssh_folder)], [(unit, unit_folder)] = results(star, "over-ssh").values(), results(star, "over-unit").values()
     assert {file.name for file in unit_folder.glob("*.parquet")} == {file.name for file in ssh_folder.glob("*.parquet")}
@@ -132,9 +176,9 @@ def test_a_job_of_an_ssh_user_without_rights_has_all_tables(star: RunningLab) ->
 @pytest.mark.long
 def test_a_unit_that_is_not_there_is_named_with_what_installs_it(star: RunningLab) -> None:
     """Last: no fallback to the SSH user's own process, though that would work."""
-    use_unit(star)
     deafen(star, "h2")
-    found = made(star, write(star, "deaf", "DLCP"), deploy=False)
+    with use_of_unit(star):
+        found = made(star, write(star, "deaf", "DLCP"))
     told = json.dumps([found, [result["reason"] for result, _ in results(star, "deaf").values()]])
     assert f"h2 ({CALLER}@" in told, told
     assert f"no agent at {AGENT_SOCKET}: No such file or directory" in told

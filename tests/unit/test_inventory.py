@@ -49,6 +49,10 @@ all:
 SYSTEMS = "cumulus, eos, junos, linux, nxos, os10, sonic, srlinux"
 
 MISTAKES = {
+    "unknown way to an agent": (
+        ("        dlcp_interface: eth1\n", "        dlcp_interface: eth1\n        dlcp_agent: sftp\n"),
+        "lab.yaml:29:9: `all.children.dlcp_hosts.hosts.h1.dlcp_agent`: 'sftp' is not known\n    known: ssh, unit",
+    ),
     "unknown system": (
         ("dlcp_system: linux", "dlcp_system: linus"),
         f"lab.yaml:11:22: no such switch system: 'linus'\n    did you mean `linux`? known: {SYSTEMS}",
@@ -167,11 +171,14 @@ def test_what_people_know_fills_it_and_is_kept_when_it_is_made_again(tmp_path: P
     hosts = known["all"]["children"]["dlcp_hosts"]["hosts"]
     for n in range(3, 9):
         hosts[f"h{n}"] = {"ansible_host": f"10.1.0.{10 + n}", "dlcp_address": f"198.18.{n}.2"}
+    hosts["h1"]["dlcp_agent"] = "unit"
     facts.write_text(yaml.safe_dump(known))
     text = inventory_text(make_inventory("dumbbell-8", facts))
     assert list(gaps(yaml.safe_load(text))) == []
     path = write(tmp_path, text)
-    assert load_inventory(path).switches["s2"].wiring["eth9"] == "s1"
+    lab = load_inventory(path)
+    assert lab.switches["s2"].wiring["eth9"] == "s1"
+    assert {name: host.agent for name, host in lab.hosts.items() if host.agent != "ssh"} == {"h1": "unit"}
     assert inventory_text(make_inventory("dumbbell-8", path)) == text, "the same again: it can be diffed"
 
 
