@@ -27,6 +27,8 @@ TOPOLOGY = {"kind": "star", "hosts": 3, "rate": "100 Mbit/s"}
 SCHEMES = {"DLCP": {"scheme": "dlcp", "label": "DLCP"}, "TCP": {"scheme": "tcp", "label": "TCP"}}
 LONG = 2_000
 """Iterations of a job that is still running whatever happens to it."""
+PACKETS = 100
+"""More than a job's opening takes, fewer than an iteration's."""
 AGENT = "[d]lcp.agents.stdio"
 """A pattern that does not find whoever looks for it."""
 CONTROLLER = "[i]mport test_lab_run as t"
@@ -122,6 +124,17 @@ def await_agents(lab: RunningLab, *, there: bool, within_s: float = 60) -> dict[
     raise AssertionError(f"agents after {within_s} s: {agents(lab)}")
 
 
+def await_job(lab: RunningLab, within_s: float = 60) -> dict[str, list[str]]:
+    """Wait until a job's packets leave h1: host → its agents."""
+    sent = "awk '$1 == \"eth1:\" {print $11}' /proc/self/net/dev"
+    before, until_s = int(lab.on("h1", sent)), time.monotonic() + within_s
+    while time.monotonic() < until_s:
+        if int(lab.on("h1", sent)) > before + PACKETS:
+            return agents(lab)
+        time.sleep(0.1)
+    raise AssertionError(f"h1 sent nothing in {within_s} s")
+
+
 def folders(lab: RunningLab) -> dict[str, str]:
     """Host → what agents work in there; one that was killed outright cannot take its own away."""
     return {host: lab.on(host, "ls -d /tmp/dlcp-agent-* 2>/dev/null || true") for host in HOSTS}
@@ -204,8 +217,7 @@ def test_an_agent_that_is_killed_fails_the_run_with_its_hosts_name(star: Running
     path = write(star, "killed", "DLCP", job={"iterations": LONG}, time_limit="60 s")
     process = begin(star, path)
     try:
-        found = await_agents(star, there=True)
-        time.sleep(1)
+        found = await_job(star)
         star.on("h2", f"kill -9 {' '.join(found['h2'])}")
         output, _ = process.communicate(timeout=60)
     finally:
@@ -221,10 +233,10 @@ def test_an_agent_that_is_killed_fails_the_run_with_its_hosts_name(star: Running
 
 def test_a_link_that_goes_down_fails_the_run_in_time(star: RunningLab) -> None:
     deployed(star)
-    path = write(star, "cut", "DLCP", job={"iterations": LONG}, time_limit="6 s")
+    path = write(star, "cut", "DLCP", job={"iterations": LONG}, time_limit="3 s")
     process = begin(star, path)
     try:
-        await_agents(star, there=True)
+        await_job(star)
         star.on("h1", "ip link set eth1 down")
         output, _ = process.communicate(timeout=90)
     finally:
@@ -243,7 +255,7 @@ def test_a_controller_that_is_killed_leaves_no_agent_on_any_host(star: RunningLa
     before = folders(star)
     process = begin(star, path)
     try:
-        await_agents(star, there=True)
+        await_job(star)
         assert kill_controllers(star)
         process.wait(30)
         await_agents(star, there=False, within_s=20)

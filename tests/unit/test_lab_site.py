@@ -13,7 +13,7 @@ from dlcp.runner.check import ready
 from dlcp.runner.deployment import lab_secret
 from dlcp.runner.plan import plan
 from dlcp.substrates.lab_agents import LabHosts
-from dlcp.substrates.lab_site import LabFacts, LabSite
+from dlcp.substrates.lab_site import LabFacts, LabSite, lacking
 from dlcp.substrates.lab_state import Boxes
 from dlcp.substrates.run_plan import RunPlan, plan_run
 from experiments import document, write
@@ -48,6 +48,17 @@ def test_switches_without_exact_counters_are_heard_before_and_after_with_the_rea
         assert monitor not in found.values
         assert found.unwatched[monitor].endswith("do not count by queue and precedence exactly")
     assert any(f"{switch} (before the run) said nothing of its counters: it was busy" in one for one in found.warnings)
+
+
+def test_an_agent_without_privileges_is_told_with_every_dlcp_run() -> None:
+    """As an agent of an ordinary user introduces itself."""
+    able = {"realtime": "", "capabilities": {"net_admin": True}}
+    unable = {"realtime": "Operation not permitted", "capabilities": {"net_admin": False}}
+    assert lacking("dlcp", {"h1": able}) == []
+    assert lacking("tcp", {"h1": unable}) == []
+    told = lacking("dlcp", {"h1": able, "h2": unable})
+    assert [line.split(":")[0] for line in told] == ["h2", "h2"]
+    assert "no real-time priority there (Operation not permitted)" in told[0]
 
 
 def test_schemes_of_a_repeat_meet_the_same_paths_and_strangers_do_not_know_them(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ class LabSite:
         }
         found = Seen(
             None, [row for _, rows in samples.values() for row in rows], values, unwatched=dict(UNWATCHED),
-            warnings=self._lacking(), statistics={"agents": self._said},
+            warnings=lacking(self._plan.settings.kind, self._said), statistics={"agents": self._said},
         )  # fmt: skip
         self._see_boxes(found)
         self._see_others(found)
@@ -192,15 +192,16 @@ class LabSite:
         rows = [{**row, "host": host, "time_s": here(row["time_s"])} for row in found["rows"]]
         return here(found["begun_s"]), rows
 
-    def _lacking(self) -> list[str]:
-        """What agents may not do that a transport would like to."""
-        told = []
-        for name, said in self._said.items():
-            if self._plan.settings.kind == "dlcp" and said["realtime"]:
-                told.append(f"{name}: DLCP's engine had no real-time priority there ({said['realtime']})")
-            if self._plan.settings.kind == "dlcp" and not said["capabilities"]["net_admin"]:
-                told.append(f"{name}: sockets had no more buffer than the system's limit (no CAP_NET_ADMIN)")
-        return told
+
+def lacking(kind: str, said: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What agents may not do that a transport of this kind would like to. said: agent → its introduction."""
+    told = []
+    for name, one in said.items():
+        if kind == "dlcp" and one["realtime"]:
+            told.append(f"{name}: DLCP's engine had no real-time priority there ({one['realtime']})")
+        if kind == "dlcp" and not one["capabilities"]["net_admin"]:
+            told.append(f"{name}: sockets had no more buffer than the system's limit (no CAP_NET_ADMIN)")
+    return told
 
 
 def degradations(rendered: Mapping[str, Rendered]) -> list[str]:
