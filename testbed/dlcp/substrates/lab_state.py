@@ -20,8 +20,9 @@ from dlcp.substrates.remote import SHOWN, Done, Remote
 BOX = "linux"
 """The system whose switches run our own program: it reads back and counts exactly."""
 COMMAND_TIMEOUT_S = 30.0
-DRAIN_TRIES = 20
-DRAIN_S = 0.1
+DRAIN_S = 2.0
+"""Longest wait for queues to run empty after a job; a full port buffer drains in milliseconds."""
+DRAIN_EVERY_S = 0.1
 _AT_A_TIME = 16
 _RTO_MIN = re.compile(r"\brto_min (?:lock )?(\d+)(ms|s)\b")
 _CONTROL = re.compile(r"\bcongctl (?:lock )?(\S+)")
@@ -92,12 +93,13 @@ class Boxes:
 
     def counted_at_rest(self) -> Counted:
         """The same once nothing waits in a queue, or after a while."""
-        for _ in range(DRAIN_TRIES):
+        until_s = time.monotonic() + DRAIN_S
+        while True:
             found = self.counted()
-            if all(row["enqueued_packets"] == row["sent_packets"] for row in found.rows):
-                break
-            time.sleep(DRAIN_S)
-        return found
+            at_rest = all(row["enqueued_packets"] == row["sent_packets"] for row in found.rows)
+            if at_rest or time.monotonic() > until_s:
+                return found
+            time.sleep(DRAIN_EVERY_S)
 
     def _each(self, verb: str) -> dict[str, dict[str, Any]]:
         return at_all(self._switches, lambda name: self._ask(name, verb))
