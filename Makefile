@@ -51,7 +51,8 @@ fuzz: setup-dev  ## look for datagrams and schedules that break the C core (FUZZ
 	$(BIN)/python tests/fuzz/run.py --seconds $(or $(FUZZ_SECONDS),120)
 
 golden: setup-dev  ## write the expected error texts and switch configurations anew; review the diff
-	DLCP_GOLDEN=write $(BIN)/pytest -q tests/unit/test_model_errors.py tests/unit/test_switch_render.py tests/unit/test_switch_refusals.py
+	DLCP_GOLDEN=write $(BIN)/pytest -q tests/unit/test_model_errors.py tests/unit/test_switch_render.py tests/unit/test_switch_refusals.py \
+		tests/unit/test_deploy_screen.py
 
 notebooks: setup-dev  ## render analysis/*.ipynb from the newest results into results/
 	@mkdir -p results

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from typing import Any
 
 from running_lab import RunningLab
 
+UNTIL_S = 180
 SWITCHES = ("a", "b", "c")
 THREE = {
     "kind": "graph",
@@ -42,10 +44,16 @@ def held(lab: RunningLab) -> dict[str, Any]:
     return {name: _held(lab, name) for name in SWITCHES}
 
 
+def settled(lab: RunningLab, good: dict[str, Any]) -> bool:
+    """Whether every switch comes to hold what it held, by itself, long after every timer of these tests."""
+    until = time.monotonic() + UNTIL_S
+    while (told := held(lab)) != good and time.monotonic() < until:
+        time.sleep(0.5)
+    return told == good
+
+
 def _held(lab: RunningLab, name: str) -> dict[str, Any]:
-    read = json.loads(
-        lab.on(name, f"env -u DLCP_STATE FAULT_OFF=1 {sys.executable} -m dlcp.switches.box read </dev/null")
-    )
+    read = json.loads(lab.on(name, f"FAULT_OFF=1 {sys.executable} -m dlcp.switches.box read </dev/null"))
     queues = lab.on(name, "for d in $(ls /sys/class/net); do tc qdisc show dev $d; tc class show dev $d; done")
     kernel = sorted(line for line in queues.splitlines() if "htb" in line or "clsact" in line)
     return {**{word: read[word] for word in ("digest", "differences", "pending")}, "kernel": kernel}

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from faults import ALWAYS, asked, mend, plant
 from running_lab import RunningLab
-from small_fabric import SWITCHES, THREE, command, held, switch
+from small_fabric import SWITCHES, THREE, command, held, settled, switch
 
 from dlcp.errors import ExitCode
+from dlcp.model.load_inventory import load_inventory
 from dlcp.paths import PLAYBOOKS
 
-UNTIL_S = 60
-"""Far more than any timer of these tests."""
+PORTS = dict.fromkeys(SWITCHES, ("eth1", "eth2"))
+"""Each switch of the row has one port to either side."""
 
 
 @pytest.fixture(scope="module")
@@ -29,16 +33,6 @@ def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     assert (code, said["status"]) == (0, "deployed"), said
     yield lab
     lab.stop()
-
-
-def settled(lab: RunningLab, good: dict[str, object]) -> bool:
-    """Whether every switch comes to hold what it held, by itself."""
-    until = time.monotonic() + UNTIL_S
-    while time.monotonic() < until:
-        if held(lab) == good:
-            return True
-        time.sleep(0.5)
-    return held(lab) == good
 
 
 def test_a_look_predicts_exactly_what_changes_and_changes_nothing(fabric: RunningLab) -> None:
@@ -163,6 +157,45 @@ def test_one_deployment_at_a_time(fabric: RunningLab) -> None:
     assert "has the fabric" in second.stderr
     assert first.returncode == 0
     assert held(fabric) == good
+
+
+def test_counters_are_collected_as_the_switches_have_them(fabric: RunningLab) -> None:
+    address = load_inventory(fabric.path).hosts["h2"].address
+    frames, payload = 40, 1000
+    before = collected(fabric)
+    fabric.on("h1", f"ping -q -Q {26 << 2} -i 0.01 -c {frames} -s {payload} {address}")
+    after = collected(fabric)
+    grown = {name: sent(after[name]) - sent(before[name]) for name in SWITCHES}
+    assert grown == {name: Counter({(to, 3): frames for to in both}) for name, both in PORTS.items()}
+
+
+@pytest.mark.long
+def test_back_to_before_anything_of_ours(fabric: RunningLab) -> None:
+    good = held(fabric)
+    assert switch(fabric, "apply", "dlcp-wred", "--yes")[1]["status"] == "deployed"
+    code, said = switch(fabric, "rollback", "--original", "--yes")
+    assert (code, said["status"]) == (0, "rolled back"), said
+    assert {name: (one["digest"], one["kernel"]) for name, one in held(fabric).items()} == dict.fromkeys(
+        SWITCHES, ("", [])
+    )
+    assert switch(fabric, "rollback", "--original", "--yes")[1]["status"] == "rolled back", "again is no harm"
+    assert switch(fabric, "apply", "droptail", "--yes")[1]["status"] == "deployed"
+    assert held(fabric) == good
+
+
+def collected(lab: RunningLab) -> dict[str, Any]:
+    """Switch → what collect.yml keeps of it."""
+    done = by_hand(lab, "collect.yml")
+    assert done.returncode == 0, done.stdout
+    folder = Path(re.findall(r"kept in (\S+)", done.stdout)[0])
+    return {name: json.loads((folder / name / "counters.json").read_text()) for name in SWITCHES}
+
+
+def sent(counters: dict[str, Any]) -> Counter[tuple[str, int]]:
+    """(port, queue) → packets."""
+    return Counter(
+        {(row["port"], row["queue"]): row["sent_packets"] for row in counters["rows"] if row["sent_packets"]}
+    )
 
 
 def by_hand(lab: RunningLab, playbook: str, *words: str) -> subprocess.CompletedProcess[str]:

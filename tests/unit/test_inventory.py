@@ -147,10 +147,10 @@ def test_what_no_switch_can_do_is_told_once_with_all_that_cannot(tmp_path: Path)
     assert all("lab.yaml:18:9" in one.where for one in raised.value.problems)
 
 
-def test_a_system_without_playbooks_is_refused(tmp_path: Path) -> None:
-    text = LAB.replace("dlcp_system: linux", "dlcp_system: os10").replace("dlcp_chip: cpu", "dlcp_chip: any")
-    with pytest.raises(Problems, match="no playbooks for the system os10"):
-        plan_fabric(load_inventory(write(tmp_path, text)), load_intent(find_intent("droptail")))
+def test_a_system_without_playbooks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlcp.runner.fabric_plan.PLAYBOOKS", tmp_path)
+    with pytest.raises(Problems, match="no playbooks for the system linux"):
+        plan_fabric(load_inventory(write(tmp_path, LAB)), load_intent(find_intent("droptail")))
 
 
 def test_a_made_one_names_its_gaps_and_is_refused_until_they_are_filled(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
+from dlcp.errors import Problem
 from dlcp.runner.deployment import write_json
+from dlcp.switches.box.state import STATE_VARIABLE
 
 CHANGING = ("apply", "confirm", "restore", "reset")
 
@@ -26,7 +28,7 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The answer; a failure with what and hint of the program's own problem."""
+        """The answer; a failure with where, what and hint of each of the program's own problems."""
         super().run(tmp, task_vars)
         known = task_vars or {}
         args = self._task.args
@@ -42,7 +44,7 @@ class ActionModule(ActionBase):
 
     def _ask(self, verb: str, given: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
         state = known.get("dlcp_state")
-        words = [*(["env", f"DLCP_STATE={state}"] if state else [])]
+        words = [*(["env", f"{STATE_VARIABLE}={state}"] if state else [])]
         words += [known.get("dlcp_python", "/opt/dlcp/bin/python"), "-m", "dlcp.switches.box", verb]
         done = self._low_level_execute_command(shlex.join(words), in_data=json.dumps(given).encode())
         try:
@@ -51,15 +53,15 @@ class ActionModule(ActionBase):
             said = (done["stderr"] or done["stdout"]).strip()[-500:]
             raise AnsibleActionFail(f"{shlex.join(words)}: exit code {done['rc']}, no answer: {said}") from None
         if done["rc"] or "problem" in answer:
-            raise AnsibleActionFail(_problem(answer, done))
+            raise AnsibleActionFail(_problems(answer, done))
         return dict(answer)
 
 
-def _problem(answer: dict[str, Any], done: dict[str, Any]) -> str:
-    problem = answer.get("problem") or {"what": f"exit code {done['rc']}: {done['stderr'].strip()[-500:]}"}
-    where = f"{problem['where']}: " if problem.get("where") else ""
-    hint = f"\n    {problem['hint']}" if problem.get("hint") else ""
-    return f"{where}{problem['what']}{hint}"
+def _problems(answer: dict[str, Any], done: dict[str, Any]) -> str:
+    """All that it says is wrong, one after the other."""
+    first = answer.get("problem") or {"what": f"exit code {done['rc']}: {done['stderr'].strip()[-500:]}"}
+    found = answer.get("problems") or [first]
+    return "\n".join(str(Problem(one.get("where", ""), one["what"], one.get("hint", ""))) for one in found)
 
 
 def _refuse_pending(answer: dict[str, Any]) -> None:

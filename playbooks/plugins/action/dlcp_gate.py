@@ -1,9 +1,11 @@
 """The gate after a phase of a deployment: looks at all switches together and says how the fabric goes on.
 
-Runs on the controller, once a phase. Args: phase; go_on (after the diff: whether to). Before anything has been
-changed a gate fails; after that it sets facts for all: dlcp_go (something is to be changed), dlcp_sound (all is well so
-far), dlcp_confirming (timers may be off), dlcp_unconfirmed (who did not confirm). What it decides is
-dlcp.runner.verdict's; the way back is playbooks/README.md's.
+Runs on the controller, once a phase. Args: phase; go_on (after the diff: whether to); turning_back (a rollback ends a
+deployment that was cut short: whoever cannot be read is tried all the same), confirming (some may have confirmed it).
+Of a role: dlcp_timed, false where its system has no timer that turns back by itself. Before anything has been changed a
+gate fails; after that it sets facts for all: dlcp_go (something is to be changed), dlcp_sound (all is well so far),
+dlcp_confirming (timers may be off), dlcp_unconfirmed (who did not confirm). What it decides is dlcp.runner.verdict's;
+the way back is playbooks/README.md's.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         fabric = _Fabric(task_vars or {})
         phase = self._task.args["phase"]
-        if phase in FATAL:
+        turning_back = bool(self._task.args.get("turning_back"))
+        if phase in FATAL and not turning_back:
             fabric.stop_if(FATAL[phase])
         match phase:
             case "backup" | "before restore":
@@ -40,7 +43,8 @@ class ActionModule(ActionBase):
             case "verify":
                 facts, msg = {}, fabric.verified()
             case "rolled back":
-                facts, msg = {}, fabric.rolled_back()
+                confirming = bool(self._task.args.get("confirming"))
+                facts, msg = {}, fabric.rolled_back(turning_back=turning_back, confirming=confirming)
             case "diff":
                 facts, msg = fabric.after_diff(go_on=bool(self._task.args.get("go_on")), check=self._task.check_mode)
             case "apply" | "read":
@@ -71,7 +75,7 @@ class _Fabric:
                 name=name, present=name in present, failures=said.get("dlcp_failures", {}),
                 unreached=said.get("dlcp_unreached", []),
                 diff=said.get("dlcp_diff", ""), found=said.get("dlcp_found"),
-                wanted=wanted.get(name, {}).get("digest", ""),
+                wanted=wanted.get(name, {}).get("digest", ""), timed=said.get("dlcp_timed", True),
             )
             for name, said in self.vars.items()
         ]  # fmt: skip
@@ -90,7 +94,7 @@ class _Fabric:
 
     def in_force(self) -> str:
         """What each switch holds, in words."""
-        held = {one.name: (one.found or {}).get("digest") or "nothing of ours" for one in self.switches}
+        held = {one.name: one.found["digest"] or "nothing of ours" for one in self.switches if one.found is not None}
         return f"in force:\n{verdict.listing(held)}"
 
     def verified(self) -> str:
@@ -102,13 +106,14 @@ class _Fabric:
             raise AnsibleActionFail(f"not as intended\n{verdict.listing(reasons)}")
         return self.in_force()
 
-    def rolled_back(self) -> str:
+    def rolled_back(self, *, turning_back: bool, confirming: bool) -> str:
         """A rollback that reached everybody; a failure names those that it did not, and it can be repeated."""
         reasons = verdict.failed("restore", self.switches)
         undone = self.folder.parent / str(self.deployment)
         before = deployment.read_json(undone / deployment.BEFORE) or {} if self.deployment else {}
         reasons = {**verdict.not_as_before(self.switches, before), **reasons}
-        self.record("mixed" if reasons else "rolled back", "restore", reasons)
+        ending = verdict.turned_back(reasons, self.switches, confirming=confirming or not turning_back)
+        self.record(ending.status if reasons else "rolled back", "restore", reasons)
         if reasons:
             raise AnsibleActionFail(f"not everything is back; repeat it\n{verdict.listing(reasons)}")
         if self.deployment and (outcome := deployment.read_json(undone / deployment.OUTCOME)):

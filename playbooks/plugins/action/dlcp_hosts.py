@@ -48,15 +48,11 @@ class ActionModule(ActionBase):
     def _undone(self, path: Path, known: dict[str, Any]) -> str:
         """How it ended when some host failed."""
         before = deployment.read_json(path) or {"hosts": {}}
-        names, reached = known["ansible_play_hosts_all"], set(known["ansible_play_hosts"])
+        names = known["ansible_play_hosts_all"]
         why = {name: row["failed"] for name, row in before["hosts"].items() if row.get("failed")}
         failures = {name: known["hostvars"][name].get("dlcp_failures", {}).get("undo") for name in names}
-        stuck = {name: text for name, text in failures.items() if text}
-        stuck |= {
-            name: "not reached; it keeps what it was set to until `dlcp hosts restore` reaches it"
-            for name in names
-            if name not in reached and before["hosts"].get(name, {}).get("changed")
-        }
+        keeps = "it keeps what it was set to until `dlcp hosts restore` reaches it"
+        stuck = {name: f"{text.strip()}; {keeps}" for name, text in failures.items() if text}
         deployment.write_json(path, {**before, "status": "mixed" if stuck else "undone", "stuck": stuck})
         ending = f"NOT as before:\n{listing(stuck)}" if stuck else "every host is as it was before this call"
         return f"not every host could be set up:\n{listing(why)}\n{ending}"

@@ -54,17 +54,14 @@ def _undone(args: dict[str, Any], lab: Lab) -> dict[str, Any]:
         return {}
     if args.get("original"):
         return {"dlcp_deployment": None, "dlcp_restore_to": "original"}
-    last = None if args.get("of") else deployment.last_deployed(lab)
-    if not args.get("of") and last is None:
-        where = str(deployment.lab_folder(lab))
-        raise Problem(where, "no deployment to roll back", "name one (of), or take all of ours off (original)")
-    return {"dlcp_deployment": args.get("of") or (last and last.name), "dlcp_restore_to": "previous"}
+    return {"dlcp_deployment": deployment.to_undo(lab, args.get("of", "")).name, "dlcp_restore_to": "previous"}
 
 
 def _begin(args: dict[str, Any], lab: Lab, group: str) -> Path:
     intended = args.get("intent", "")
     what = args.get("what") or f"deploying {intended}"
-    folder = Path(args["folder"]) if args.get("folder") else deployment.lab_folder(lab) / deployment.stamp()
+    fabric_lock.take(deployment.lock_path(lab), what, pid=os.getppid())
+    folder = deployment.new_folder(lab, args.get("folder", ""))
     if intended and not (folder / deployment.PLAN).is_file():
         intent = load_intent(find_intent(intended))
         if args.get("degrade"):
@@ -73,7 +70,6 @@ def _begin(args: dict[str, Any], lab: Lab, group: str) -> Path:
         deployment.write_plan(folder, lab, intent, rendered)
     for name in lab.hosts if group == HOSTS else lab.switches:
         (folder / name).mkdir(parents=True, exist_ok=True)
-    fabric_lock.take(deployment.lock_path(lab), what, pid=os.getppid())
     return folder
 
 

@@ -90,7 +90,8 @@ class Outcome:
 
     @property
     def exit_code(self) -> ExitCode:
-        """Of the command."""
+        """Of the command. A switch that is not reached, or shows a stranger's key, is a run that failed (1), not this
+        machine (3): the same command may work in a minute."""
         if self.interrupted:
             return ExitCode.INTERRUPTED
         return ExitCode.FINE if self.status in FINE else ExitCode.RUN_FAILED
@@ -134,8 +135,8 @@ def deploy(
     heard = listener or Silent()
     rendered = plan_fabric(lab, intent)
     heard.planned(rendered)
-    folder = deployment.lab_folder(lab) / deployment.stamp()
     with held(deployment.lock_path(lab), f"deploying {intent.name}"):
+        folder = deployment.new_folder(lab)
         deployment.write_plan(folder, lab, intent, rendered)
         variables: dict[str, Any] = {"dlcp_folder": str(folder), "intent": intent.name, "yes": yes}
         if confirm_within_s is not None:
@@ -150,14 +151,10 @@ def deploy(
 def rollback(lab: Lab, *, yes: bool, of: str = "", original: bool = False, listener: Listener | None = None) -> Outcome:
     """Every switch back to what it was before a deployment (the last, unless `of` names one), or before anything of
     ours (original). Raises Problem when there is none, MachineCannot when the fabric is taken."""
-    if not original and not of:
-        last = deployment.last_deployed(lab)
-        if last is None:
-            hint = "--deployment names one, --original takes all of ours off"
-            raise Problem(str(deployment.lab_folder(lab)), "no deployment to roll back", hint)
-        of = last.name
-    folder = deployment.lab_folder(lab) / deployment.stamp()
+    if not original:
+        of = deployment.to_undo(lab, of).name
     with held(deployment.lock_path(lab), "rolling back"):
+        folder = deployment.new_folder(lab)
         phases = _Phases(listener or Silent(), len(lab.switches), folder)
         variables = {"dlcp_folder": str(folder), "yes": yes, "of": of, "original": original}
         ran = run_playbook("rollback", lab, variables, events=folder / deployment.EVENTS, on_event=phases.hear)
@@ -169,7 +166,7 @@ def rollback(lab: Lab, *, yes: bool, of: str = "", original: bool = False, liste
 def found(lab: Lab, intent: QosIntent | None = None) -> dict[str, Found]:
     """Switch → what it holds. With an intent, what it would need is kept beside it, in the folder. Raises Problem, with
     every reason, when a switch could not be read."""
-    folder = deployment.lab_folder(lab) / deployment.stamp()
+    folder = deployment.new_folder(lab)
     if intent is not None:
         deployment.write_plan(folder, lab, intent, plan_fabric(lab, intent))
     phases = _Phases(Silent(), len(lab.switches), folder)
@@ -203,21 +200,29 @@ def collect(lab: Lab, folder: Path) -> dict[str, str]:
 def _outcome(lab: Lab, folder: Path, ran: Ran, phases: _Phases) -> Outcome:
     """What the playbook recorded; where it was cut short while the fabric was being changed, it is turned back here."""
     record = deployment.read_json(folder / deployment.OUTCOME) or {}
-    status = record.get("status", "refused")
+    status = record.get("status", "")
     if phases.changing and status not in ENDED:
-        status = _turn_back(lab, folder)
+        status = _turn_back(lab, folder, phases)
         deployment.write_json(folder / deployment.OUTCOME, {**record, "status": status})
     elif status not in ENDED:
         status = "refused"
-        phases.failed.setdefault("Plan", {}).update({} if phases.failed else {"": ran.said or ran.status})
+        if not phases.failed and ran.status != "canceled":
+            phases.failed["Plan"] = {"": ran.said or ran.status}
     return Outcome(status, folder, deployment.diffs(folder), phases.failed, interrupted=ran.status == "canceled")
 
 
-def _turn_back(lab: Lab, folder: Path) -> str:
-    """Restore what a deployment that was cut short has changed; those that it does not reach have their timers."""
-    variables = {"dlcp_folder": str(folder / "turning-back"), "yes": True, "of": folder.name}
-    ran = run_playbook("rollback", lab, variables, events=folder / deployment.EVENTS)
-    return "restored" if ran.status == "successful" else "timers"
+def _turn_back(lab: Lab, folder: Path, phases: _Phases) -> str:
+    """Restore what a deployment that was cut short has changed; those that it does not reach have their timers, unless
+    some may have confirmed. Cut short again, nobody knows: mixed."""
+    own = folder / "turning-back"
+    variables = {"dlcp_folder": str(own), "yes": True, "of": folder.name, "turning_back": True}
+    phases.listener.begins("Turn back", len(lab.switches))
+    run_playbook(
+        "rollback", lab, {**variables, "confirming": phases.confirming}, events=folder / deployment.EVENTS,
+        on_event=phases.hear,
+    )  # fmt: skip
+    status = str((deployment.read_json(own / deployment.OUTCOME) or {}).get("status", "mixed"))
+    return "restored" if status == "rolled back" else status
 
 
 class _Phases:
@@ -227,7 +232,7 @@ class _Phases:
         self.listener, self.switches, self.folder = listener, switches, folder
         self.phase = ""
         self.failed: dict[str, dict[str, str]] = {}
-        self.changing = False
+        self.changing = self.confirming = False
         self._through: set[str] = set()
 
     def hear(self, event: Event) -> None:
@@ -249,4 +254,5 @@ class _Phases:
             return
         self.phase, self._through = event.task, set()
         self.changing = self.changing or event.task == "Apply"
+        self.confirming = self.confirming or event.task == "Confirm"
         self.listener.begins(self.phase, self.switches)

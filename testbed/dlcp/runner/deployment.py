@@ -62,6 +62,15 @@ def stamp() -> str:
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
 
 
+def new_folder(lab: Lab, said: str | Path = "") -> Path:
+    """A folder for what is kept of a deployment, for this user alone: a switch's whole configuration may hold secrets.
+    said: which, instead of a new one of the lab's."""
+    folder = Path(said) if said else lab_folder(lab) / stamp()
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    return folder
+
+
 def write_plan(folder: Path, lab: Lab, intent: QosIntent, rendered: Mapping[str, Rendered]) -> None:
     """Begin a folder: the plan, and for each switch a folder with what it is to be told."""
     for name, one in rendered.items():
@@ -97,6 +106,19 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def diffs(folder: Path) -> dict[str, str]:
     """Switch → what was to change there, "" = nothing; those that were compared."""
     return {file.parent.name: file.read_text(encoding="utf-8") for file in sorted(folder.glob("*/diff.txt"))}
+
+
+def to_undo(lab: Lab, name: str = "") -> Path:
+    """The folder of the deployment that is to be taken back: that of this name, else the last that was confirmed.
+    Raises Problem when there is none."""
+    folder = lab_folder(lab) / name if name else last_deployed(lab)
+    if folder is None:
+        hint = "--deployment names one (by hand: of), --original takes all of ours off"
+        raise Problem(str(lab_folder(lab)), "no deployment to roll back", hint)
+    if folder.parent != lab_folder(lab) or not (folder / PLAN).is_file():
+        hint = f"known: {', '.join(sorted(plan.parent.name for plan in lab_folder(lab).glob(f'*/{PLAN}'))) or 'none'}"
+        raise Problem(str(folder), "is no deployment that was begun from here", hint)
+    return folder
 
 
 def last_deployed(lab: Lab) -> Path | None:

@@ -141,7 +141,6 @@ def read_settings(path: Path) -> dict[str, Any]:
 def _run(
     playbook: str, lab: Lab, variables: dict[str, Any], what: str, folder: Path | None, on_step: OnStep | None
 ) -> HostsOutcome:
-    kept = folder or deployment.lab_folder(lab) / deployment.stamp()
     failed: dict[str, str] = {}
 
     def hear(event: Event) -> None:
@@ -151,6 +150,7 @@ def _run(
             on_step(0.5, f"{what}: {event.task.lower()}")
 
     with held(deployment.lock_path(lab), what):
+        kept = deployment.new_folder(lab, folder or "")
         events = kept / deployment.EVENTS
         ran = run_playbook(playbook, lab, {**variables, "dlcp_folder": str(kept)}, events=events, on_event=hear)
     record = deployment.read_json(kept / MANIFEST)

@@ -14,7 +14,10 @@ from typing import Any
 from dlcp.errors import MachineCannot
 from dlcp.model.inventory import Lab
 from dlcp.paths import PLAYBOOKS, install_command
+from dlcp.runner.cut_short import interruptible
 
+_ASKED_EVERY_S = 1
+"""How soon an interrupt is noticed while Ansible says nothing."""
 _ENDINGS = {
     "runner_on_ok": "ok",
     "runner_on_failed": "failed",
@@ -65,12 +68,17 @@ def run_playbook(
     """playbooks/<name>.yml on the lab's inventory. events: a file that each event is added to as it comes, a line.
 
     Raises MachineCannot without ansible-runner. What fails on a device is an event and Ran.status, not an exception.
-    Interrupted (SIGINT, SIGTERM), Ansible is ended and the status is canceled.
+    Interrupted (SIGINT, SIGTERM), Ansible is ended with all its processes, and the status is canceled.
     """
     runner = _ansible_runner()
     events.parent.mkdir(parents=True, exist_ok=True)
     wrong: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="dlcp-ansible-") as private, events.open("a", encoding="utf-8") as log:
+    playbook = PLAYBOOKS / f"{name}.yml"
+    with (
+        tempfile.TemporaryDirectory(prefix="dlcp-ansible-") as private,
+        events.open("a", encoding="utf-8") as log,
+        interruptible(playbook) as interrupted,
+    ):
 
         def hear(raw: dict[str, Any]) -> bool:
             event = _event(raw)
@@ -84,12 +92,14 @@ def run_playbook(
 
         ran = runner.run(
             private_data_dir=private,
-            playbook=str(PLAYBOOKS / f"{name}.yml"),
+            playbook=str(playbook),
             inventory=str(lab.path.resolve()),
             extravars=dict(variables),
             cmdline="--check" if check else None,
             envvars=_environment(),
             event_handler=hear,
+            cancel_callback=interrupted,
+            settings={"pexpect_timeout": _ASKED_EVERY_S},
             quiet=True,
         )
     return Ran(str(ran.status), int(ran.rc or 0), "\n".join(wrong))

@@ -21,7 +21,7 @@ class Switch:
 
     present: whether it is in the play still. failures: phase → why. unreached: those of them in which it could not be
     reached. diff: what was to change, "" = nothing. found: digest and differences as read back; wanted: the digest of
-    what was rendered.
+    what was rendered. timed: whether it turns back by itself when nobody confirms.
     """
 
     name: str
@@ -31,6 +31,7 @@ class Switch:
     diff: str = ""
     found: Mapping[str, Any] | None = None
     wanted: str = ""
+    timed: bool = True
 
 
 def failed(phase: str, switches: Iterable[Switch]) -> dict[str, str]:
@@ -85,11 +86,12 @@ def turned_back(left: Reasons, switches: Iterable[Switch], *, confirming: bool) 
     """How the fabric stands after a restore.
 
     left: why some are not restored. confirming: whether any was told to confirm, so that its timer may be off. One that
-    was reached and is not as it was has no timer to wait for either.
+    was reached and is not as it was has no timer to wait for either, and some systems have none at all.
     """
     if not left:
         return Ending("restored")
-    timed = {switch.name for switch in switches if "restore" in switch.unreached} if not confirming else set()
+    unreached = {switch.name for switch in switches if switch.timed and "restore" in switch.unreached}
+    timed = set() if confirming else unreached
     stuck = tuple(name for name in left if name not in timed)
     waiting = tuple(name for name in left if name not in stuck)
     return Ending("mixed" if stuck else "timers", waiting=waiting, stuck=stuck)

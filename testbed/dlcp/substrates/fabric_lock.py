@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dlcp.errors import MachineCannot
+from dlcp.substrates.process_tree import BORN, ancestors, stat_of
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -51,7 +52,7 @@ def take(path: Path, what: str, *, pid: int | None = None) -> None:
                 hint = f"if it is over: rm {path}"
                 raise MachineCannot(str(path), f"{_told(holder)} on {holder.machine} has the fabric", hint)
             if _lives(holder):
-                if holder.pid in _ancestors(pid):
+                if holder.pid in ancestors(pid):
                     return
                 hint = "wait until it is over; a process that has ended holds nothing"
                 raise MachineCannot(str(path), f"{_told(holder)} has the fabric", hint)
@@ -110,21 +111,6 @@ def _boot() -> str:
     return _BOOT_ID.read_text(encoding="ascii").strip()
 
 
-def _stat(pid: int) -> list[str] | None:
-    """Fields of /proc/PID/stat from the third on (proc(5)); the second, the name, may hold blanks."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return None
-
-
 def _born(pid: int) -> int | None:
-    stat = _stat(pid)
-    return int(stat[19]) if stat and stat[0] not in "ZX" else None
-
-
-def _ancestors(pid: int) -> set[int]:
-    found: set[int] = set()
-    while (stat := _stat(pid)) is not None and (pid := int(stat[1])) > 0:
-        found.add(pid)
-    return found
+    stat = stat_of(pid)
+    return int(stat[BORN]) if stat and stat[0] not in "ZX" else None

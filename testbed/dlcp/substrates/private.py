@@ -20,6 +20,7 @@ from typing import Any
 
 from dlcp.errors import ExitCode, MachineCannot, Problem
 from dlcp.paths import sudo_command
+from dlcp.substrates.process_tree import parents
 
 RUNTIME = Path("/run/dlcp")
 """An empty directory outside; inside, a tmpfs of its own."""
@@ -52,13 +53,9 @@ class PrivateProcess(subprocess.Popen[bytes]):
 
     def inside(self, command: Sequence[str]) -> list[str]:
         """A command line that runs `command` in the namespaces, as one more process. Problem when they have ended."""
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                parent = int(stat.read_text().rpartition(")")[2].split()[1])
-            except (FileNotFoundError, ProcessLookupError):
-                continue  # it has ended meanwhile
+        for pid, parent in parents().items():
             if parent == self.pid:
-                return ["nsenter", "--target", stat.parent.name, "--net", "--mount", "--pid", *command]
+                return ["nsenter", "--target", str(pid), "--net", "--mount", "--pid", *command]
         raise Problem("private namespaces", "they have ended")
 
     def __del__(self, *arguments: Any) -> None:

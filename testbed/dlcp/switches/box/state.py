@@ -6,6 +6,7 @@ kernel is asked for all else.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -13,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from pydantic import Field, ValidationError
 
@@ -21,7 +22,7 @@ from dlcp.errors import MachineCannot, Problem
 from dlcp.model.base import Frozen
 from dlcp.switches.private_folder import make_private, replace_file
 
-STATE_VARIABLE = "DLCP_STATE"
+STATE_VARIABLE = "DLCP_BOX_STATE"
 STATE = Path("/var/lib/dlcp")
 FOLDER = "box"
 _FILE = "state.json"
@@ -72,6 +73,8 @@ class State(Frozen):
     changing: bool = False
     pending: str = ""
     saved: tuple[Saved, ...] = ()
+    undone: tuple[str, ...] = ()
+    """Deployments that were taken back before they came: whoever is slow does not apply them afterwards."""
     lost: Kept | None = None
     """What was in force before the box was started anew."""
     epoch: int = 0
@@ -136,14 +139,15 @@ class Store:
 
 @contextmanager
 def opened(folder: Path, within_s: float = _LOCK_WITHIN_S) -> Iterator[Store]:
-    """The state, for one verb at a time. within_s: how long to wait for another; a timer's own restore waits for ever,
-    as nobody would ask again. Raises MachineCannot when another one does not end in time, or the folder is not safe."""
+    """The state, for one verb at a time, also where it can only be read. within_s: how long to wait for another; a
+    timer's own restore waits for ever, as nobody would ask again. Raises MachineCannot when another one does not end in
+    time, or the folder is not safe."""
     try:
         make_private(str(folder))
     except OSError as error:
         what = f"cannot be the box's state: {error.strerror or error}"
         raise MachineCannot(str(folder), what, f"name another: {STATE_VARIABLE}") from error
-    with (folder / "lock").open("a") as lock:
+    with _lock_file(folder / "lock") as lock:
         deadline = time.monotonic() + within_s
         while True:
             try:
@@ -157,6 +161,16 @@ def opened(folder: Path, within_s: float = _LOCK_WITHIN_S) -> Iterator[Store]:
         store = Store(folder)
         store.load()
         yield store
+
+
+def _lock_file(path: Path) -> TextIO:
+    """Open, for writing where that can be: a lock needs neither."""
+    try:
+        return path.open("a")
+    except OSError as error:
+        if error.errno != errno.EROFS or not path.exists():
+            raise MachineCannot(str(path), f"cannot be opened: {error.strerror}", "look at its file system") from error
+        return path.open()
 
 
 def this_boot() -> str:

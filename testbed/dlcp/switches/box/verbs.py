@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -50,7 +52,9 @@ class Request(Frozen):
 
 
 def facts(request: Request, store: Store) -> dict[str, Any]:
-    """The machine, its ports, and what is in force."""
+    """The machine, its ports, and what is in force. Raises MachineCannot when its state could not be kept."""
+    if not os.access(store.folder, os.W_OK):
+        raise MachineCannot(str(store.folder), "cannot be written", "look at its file system")
     return facts_of(request.ports, links()) | _in_force(store)
 
 
@@ -72,6 +76,8 @@ def apply(request: Request, store: Store) -> dict[str, Any]:
     """Carry a configuration out; save what was there before; restore that unless it is confirmed in time."""
     wanted, asked = _wanted(request)
     state, deployment = store.state, request.deployment or ""
+    if deployment in state.undone:
+        raise Problem("this box", f"deployment {deployment} was taken back before it came", "deploy again")
     if state.pending and state.pending != deployment:
         left_s = timer.left_s(str(store.folder))
         when = "its timer has run out" if left_s is None else f"{left_s:.0f} s left"
@@ -123,12 +129,16 @@ def confirm(request: Request, store: Store) -> dict[str, Any]:
 
 
 def restore(request: Request, store: Store) -> dict[str, Any]:
-    """Go back to what a deployment found, or to nothing of ours. Nothing when that is so, or it never came here."""
+    """Go back to what a deployment found, or to nothing of ours. Nothing when that is so. One that never came here will
+    not be applied when it does."""
     state = store.state
     if request.timed and (not state.pending or state.pending != request.deployment):
         return {"changed": False, "digest": state.kept.digest}
     before = Kept() if request.to == ORIGINAL else state.before(request.deployment or "")
     if before is None:
+        if request.deployment:
+            with contextlib.suppress(OSError):  # what cannot be written now cannot be applied either
+                store.write(undone=(*state.undone, request.deployment)[-KEPT_DEPLOYMENTS:])
         return {"changed": False, "digest": state.kept.digest}
     store.goes_on = True
     wanted = parse(before.configuration)
