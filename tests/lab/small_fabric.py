@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from running_lab import RunningLab
@@ -24,6 +26,17 @@ THREE = {
     ],
 }
 """Three switches in a row between two hosts."""
+
+
+def standing(folder: Path) -> Iterator[RunningLab]:
+    """The fabric while a module's tests run, every switch holding `droptail`, confirmed: the last good state."""
+    lab = RunningLab(THREE, folder)
+    try:
+        code, said = switch(lab, "apply", "droptail", "--yes")
+        assert (code, said["status"]) == (0, "deployed"), said
+        yield lab
+    finally:
+        lab.stop()
 
 
 def switch(lab: RunningLab, *words: str, within_s: float = 120) -> tuple[int, dict[str, Any]]:

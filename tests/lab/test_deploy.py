@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from faults import ALWAYS, asked, mend, plant
 from running_lab import RunningLab
-from small_fabric import SWITCHES, THREE, command, held, settled, switch
+from small_fabric import SWITCHES, command, held, settled, standing, switch
 
 from dlcp.errors import ExitCode
 from dlcp.model.load_inventory import load_inventory
@@ -28,11 +28,7 @@ PORTS = dict.fromkeys(SWITCHES, ("eth1", "eth2"))
 @pytest.fixture(scope="module")
 def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     """Three switches that hold `droptail`, confirmed: the last good state."""
-    lab = RunningLab(THREE, tmp_path_factory.mktemp("lab"))
-    code, said = switch(lab, "apply", "droptail", "--yes")
-    assert (code, said["status"]) == (0, "deployed"), said
-    yield lab
-    lab.stop()
+    yield from standing(tmp_path_factory.mktemp("lab"))
 
 
 def test_a_look_predicts_exactly_what_changes_and_changes_nothing(fabric: RunningLab) -> None:

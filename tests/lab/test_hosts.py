@@ -310,8 +310,10 @@ def test_plain_ansible_does_the_same(lab: RunningLab) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
         assert "4 of 4 hosts changed" in done.stdout
     assert states(lab) == before
-    lab.path.write_text(lab.path.read_text().replace("10.200.0.9", "192.0.2.9"))
+    right = lab.path.read_text()
+    lab.path.write_text(right.replace("10.200.0.9", "192.0.2.9"))
     done = lab.run([*words, "hosts.yml"], cwd=PLAYBOOKS)
+    lab.path.write_text(right)
     assert done.returncode != 0
     assert "in none of the lab's networks" in done.stdout + done.stderr
     assert states(lab) == before

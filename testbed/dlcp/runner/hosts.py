@@ -28,6 +28,7 @@ class HostsOutcome:
 
     status: looked (nothing was to be changed), applied, restored; failed, undone (some host failed, all are as before
     the call), mixed (a person must act). hosts: name → rows {name, status, was, wanted, reason} of its settings.
+    interrupted: a person ended it, which is not undone by itself.
     failed: host → why. folder: what is kept of it. said: what Ansible said where nothing was even looked at.
     """
 
@@ -36,6 +37,7 @@ class HostsOutcome:
     hosts: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     said: str = ""
+    interrupted: bool = False
 
     @property
     def fine(self) -> bool:
@@ -45,6 +47,8 @@ class HostsOutcome:
     @property
     def exit_code(self) -> ExitCode:
         """Of the command."""
+        if self.interrupted:
+            return ExitCode.INTERRUPTED
         return ExitCode.FINE if self.fine else ExitCode.RUN_FAILED
 
     @property
@@ -83,10 +87,13 @@ def set_up(
     """What a scheme asks of hosts, on all hosts of a lab or on none; None = no scheme does, and what the last one asked
     for goes back. An operator's own settings stay as long as the scheme does not ask for others.
 
-    Raises Problem when a host fails, MachineCannot when another process has the fabric.
+    Raises Problem when a host fails, MachineCannot when another process has the fabric, KeyboardInterrupt when a person
+    ended it.
     """
     wanted = {} if settings is None else words_of(settings)
     outcome = apply_hosts(lab, wanted, layer="scheme", yes=True, folder=folder, on_step=on_step)
+    if outcome.interrupted:
+        raise KeyboardInterrupt
     outcome.require_fine()
     return outcome
 
@@ -153,6 +160,9 @@ def _run(
         kept = deployment.new_folder(lab, folder or "")
         events = kept / deployment.EVENTS
         ran = run_playbook(playbook, lab, {**variables, "dlcp_folder": str(kept)}, events=events, on_event=hear)
+    if ran.status == "canceled":
+        status = "mixed" if variables["yes"] else "failed"
+        return HostsOutcome(status, kept, said="interrupted", interrupted=True)
     record = deployment.read_json(kept / MANIFEST)
     if record is None:
         said = ran.said or "; ".join(f"{name}: {why}" for name, why in failed.items()) or ran.status
