@@ -80,7 +80,7 @@ def test_frames_that_a_switch_has_no_use_for_are_told_but_are_no_loss() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "begins"), [(None, "/opt/python"), ("/srv/s1", "env DLCP_STATE=/srv/s1 /opt/python")]
+    ("state", "begins"), [(None, "/opt/python"), ("/srv/s1", "env DLCP_BOX_STATE=/srv/s1 /opt/python")]
 )
 def test_a_box_is_asked_about_the_state_that_its_deployments_keep(state: str | None, begins: str) -> None:
     switch = LabSwitch(None, None, {}, "/opt/python", state=state)  # type: ignore[arg-type]

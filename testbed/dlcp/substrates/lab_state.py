@@ -16,6 +16,7 @@ from dlcp.model.result import DROP_CAUSES
 from dlcp.model.workload import HostSettings
 from dlcp.schemes.tcp import CONTROL_SYSCTL
 from dlcp.substrates.remote import SHOWN, Done, Remote
+from dlcp.switches.box.state import STATE_VARIABLE
 
 BOX = "linux"
 """The system whose switches run our own program: it reads back and counts exactly."""
@@ -120,7 +121,7 @@ class Boxes:
 
 def box_command(switch: LabSwitch, module: str, *words: str) -> list[str]:
     """How a module of ours is started on a Linux switch: by its own Python, on the state that its deployments keep."""
-    state = [] if switch.state is None else ["env", f"DLCP_STATE={switch.state}"]
+    state = [] if switch.state is None else ["env", f"{STATE_VARIABLE}={switch.state}"]
     return [*state, switch.python, "-m", module, *words]
 
 
