@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from config_db import ConfigDb, config_db
@@ -55,11 +56,13 @@ def sonic_lab(folder: Path, topology: Mapping[str, Any], writer: str = "gcu") ->
         for first in range(0, len(names), MOST_PORTS):
             own = [ports[name] for name in names[first : first + MOST_PORTS]]
             ending.enter_context(server(lab, own, f"sshd-{first}"))
+        # a socket's path has room for 107 bytes, and a test's folder may be as long
+        sockets = ending.enter_context(TemporaryDirectory(prefix="dlcp-", dir="/tmp"))
         words = {
             name: {
                 "dlcp_sonic_socket": database.socket, "dlcp_sonic_config": database.config(),
                 "dlcp_sonic_state": str(database.folder / "state"), "dlcp_sonic_writer": writer,
-                "ansible_control_path_dir": str(folder / "ssh"), "ansible_python_interpreter": sys.executable,
+                "ansible_control_path_dir": sockets, "ansible_python_interpreter": sys.executable,
             }
             for name, database in behind.items()
         }  # fmt: skip
