@@ -180,6 +180,7 @@ def test_a_start_that_fails_closes_its_lifeline_once(monkeypatch: pytest.MonkeyP
     """Closed twice, a descriptor that something else has opened in between would go."""
     unraisable: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    gc.collect()  # what earlier tests left would go in between
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(FileNotFoundError):
         start_private("dlcp.substrates.probe:main", cwd=tmp_path / "nowhere")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dlcp.substrates.nslab import PROCESSES
+from dlcp.substrates.nslab import PROCESSES, controller_environment
 from dlcp.substrates.nslab_node import inside
 from dlcp.substrates.private import start_private
 
@@ -46,7 +46,7 @@ class RunningLab:
         at_home = ["env", "-C", str(options.pop("cwd", self.folder))]  # to enter a mount namespace leaves the folder
         words = self.process.inside([*at_home, *(str(word) for word in command)])
         options = {"capture_output": True, "text": True, "check": False} | options
-        env = {**os.environ, "DLCP_LAB": str(self.path), **options.pop("env", {})}
+        env = controller_environment(self.path) | options.pop("env", {})
         return subprocess.run(words, timeout=within_s, env=env, **options)
 
     def on(self, node: str, command: str, within_s: float = COMMAND_LIMIT_S) -> str:

@@ -6,7 +6,6 @@ Each step is a command that a person would type, run as it is; what the nodes ho
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
 import signal
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from dlcp.errors import ExitCode
 from dlcp.runner.preflight import preflight_lab_demo
-from dlcp.substrates.nslab import DEFAULT_TOPOLOGY, NamespaceLab
+from dlcp.substrates.nslab import DEFAULT_TOPOLOGY, NamespaceLab, controller_environment
 from dlcp.substrates.private import RUNTIME, start_private
 
 EXPERIMENT = "lab-demo"
@@ -94,7 +93,7 @@ def main(arguments: list[str]) -> int:
         took_s = time.monotonic() - began
         print(f"{len(graph.switches)} switches, {len(graph.hosts)} hosts, in {took_s:.1f} s: {lab.path}", flush=True)
         before = _states(lab)
-        code = _show(steps(Path(said) if said else RUNTIME / "results"), {"DLCP_LAB": str(lab.path)})
+        code = _show(steps(Path(said) if said else RUNTIME / "results"), controller_environment(lab.path))
         _say("Compare every node with what it was before")
         differing = [node for node, state in _states(lab).items() if state != before[node]]
     if differing:
@@ -120,7 +119,7 @@ def _show(all_steps: Sequence[Step], environment: dict[str, str]) -> int:
         print(f"$ dlcp {shlex.join(step.words)}", flush=True)
         command = [str(Path(sys.executable).with_name("dlcp")), *step.words]
         try:
-            status = subprocess.run(command, env={**os.environ, **environment}, check=False).returncode
+            status = subprocess.run(command, env=environment, check=False).returncode
         except KeyboardInterrupt:
             status = int(ExitCode.INTERRUPTED)
         if status not in step.accepts:

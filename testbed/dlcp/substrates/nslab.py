@@ -43,6 +43,7 @@ INVENTORY, SSH_CONFIG, PROCESSES = "lab.yaml", "ssh_config", "processes.json"
 
 _BRIDGE = "mgmt"
 _SERVES_WITHIN_S = 10.0
+_SETTLES_WITHIN_S = 10.0
 _POLL_S = 0.005
 _AT_A_TIME = 4
 _NIC_QUEUE_BYTES = 1 << 26
@@ -82,6 +83,7 @@ class NamespaceLab:
             self._lay_cables()
             self._at_all(self._set_up)
             self._serve()
+            self._at_all(self._settle)
             self._write_files()
             self._stack = stack.pop_all()
         return self
@@ -163,6 +165,14 @@ class NamespaceLab:
                     raise Problem(name, f"does not answer on port {SSH_PORT} within {_SERVES_WITHIN_S:g} s")
                 time.sleep(_POLL_S)
 
+    def _settle(self, node: str) -> None:
+        """Until the kernel has seen that a node's cables are plugged in: routes say `linkdown` before, and change."""
+        deadline = time.monotonic() + _SETTLES_WITHIN_S
+        while "linkdown" in self._networks[node].run(["ip", "route", "show", "table", "all"]):
+            if time.monotonic() > deadline:
+                raise Problem(node, f"has a link that is not up within {_SETTLES_WITHIN_S:g} s")
+            time.sleep(_POLL_S)
+
     def _write_files(self) -> None:
         (self.folder / SSH_CONFIG).write_text(self._ssh_config())
         (self.folder / PROCESSES).write_text(json.dumps({name: node.pid for name, node in self.nodes.items()}))
@@ -195,6 +205,12 @@ class NamespaceLab:
         for place in (RUNTIME / "nodes", RUNTIME / "keys"):
             shutil.rmtree(place, ignore_errors=True)
         self._networks, self.nodes = {}, {}
+
+
+def controller_environment(inventory: Path) -> dict[str, str]:
+    """What commands on a lab's controller need to know: the lab, and the tools that this Python came with."""
+    tools = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return {**os.environ, "DLCP_LAB": str(inventory), "PATH": tools}
 
 
 def keep(arguments: list[str]) -> int:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import signal
 import subprocess
 from collections.abc import Mapping
 from typing import Any
 
-from dlcp.substrates.nslab import INVENTORY, SSH_CONFIG, NamespaceLab
+from dlcp.substrates.nslab import SSH_CONFIG, NamespaceLab, controller_environment
 from dlcp.substrates.private import RUNTIME, start_private
 
 _RC = """\
@@ -44,7 +43,7 @@ def main(arguments: list[str]) -> int:
     with NamespaceLab(request["topology"], RUNTIME / "lab") as lab:
         rc = lab.folder / "bashrc"
         rc.write_text(_RC.format(config=shlex.quote(str(lab.folder / SSH_CONFIG))))
-        env = os.environ | {"DLCP_LAB": str(lab.folder / INVENTORY)}
+        env = controller_environment(lab.path)
         if request["command"] is not None:
             line = f". {shlex.quote(str(rc))}\n{request['command']}"
             return subprocess.run(["bash", "-c", line], env=env, check=False).returncode
