@@ -53,6 +53,7 @@ def texts(switches: dict[str, EosSwitch]) -> dict[str, str]:
     return {name: switch.text() for name, switch in switches.items()}
 
 
+@pytest.mark.long
 def test_a_fabric_is_looked_at_deployed_found_the_same_and_taken_back(
     lab: StubLab, switches: dict[str, EosSwitch]
 ) -> None:
