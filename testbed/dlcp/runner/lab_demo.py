@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -74,13 +73,7 @@ def demonstrate(results: Path | None) -> int:
     Returns the exit status. Raises Problems with all that this machine lacks.
     """
     preflight_lab_demo()
-    process = start_private(f"{__name__}:main", [json.dumps(str(results.resolve()) if results else None)])
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the inside hears it too, and puts things back
-    try:
-        return process.wait()
-    finally:
-        signal.signal(signal.SIGINT, before)
-        process.stop()
+    return start_private(f"{__name__}:main", [json.dumps(str(results.resolve()) if results else None)]).attend()
 
 
 def main(arguments: list[str]) -> int:

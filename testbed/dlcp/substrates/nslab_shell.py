@@ -27,14 +27,7 @@ A lab of {many} on this machine; it goes away with this shell.
 def lab_shell(topology: str | Mapping[str, Any], command: str | None) -> int:
     """Build a lab in private namespaces and give a shell on its controller, DLCP_LAB set; with `command` run that line
     alone. Returns its exit status; nothing is left afterwards but what was written into folders of the machine."""
-    process = start_private(f"{__name__}:main", [json.dumps({"topology": topology, "command": command})])
-    # Ctrl-C is for what runs in the shell. Only from here on: a child would inherit the deafness.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        return process.wait()
-    finally:
-        signal.signal(signal.SIGINT, before)
-        process.stop()
+    return start_private(f"{__name__}:main", [json.dumps({"topology": topology, "command": command})]).attend()
 
 
 def main(arguments: list[str]) -> int:

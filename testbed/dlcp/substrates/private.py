@@ -11,6 +11,7 @@ import functools
 import importlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -50,6 +51,15 @@ class PrivateProcess(subprocess.Popen[bytes]):
         self._let_go()
         self.kill()
         return self.wait()
+
+    def attend(self) -> int:
+        """Wait while Ctrl-C is for what runs inside alone, then stop it; returns its exit status."""
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # after its start: a child would inherit the deafness
+        try:
+            return self.wait()
+        finally:
+            signal.signal(signal.SIGINT, before)
+            self.stop()
 
     def inside(self, command: Sequence[str]) -> list[str]:
         """A command line that runs `command` in the namespaces, as one more process. Problem when they have ended."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 from typing import Any
 
@@ -35,14 +34,7 @@ def shell(
         "host_settings": host_settings.model_dump(),
         "command": command,
     }
-    process = start_private(f"{__name__}:main", [json.dumps(request)])
-    # Ctrl-C at the prompt is for what runs there. Only from here on: a child would inherit the deafness.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        return process.wait()
-    finally:
-        signal.signal(signal.SIGINT, before)
-        process.stop()
+    return start_private(f"{__name__}:main", [json.dumps(request)]).attend()
 
 
 def main(arguments: list[str]) -> int:
