@@ -14,10 +14,10 @@ from local_agents import agents, session
 from loopback import TCP
 from pydantic import TypeAdapter
 
-from dlcp.agents.agent import optimizer
 from dlcp.agents.handles import Zygote
 from dlcp.agents.jobs import JobSpec, plan_job
 from dlcp.agents.records import messages_an_iteration
+from dlcp.agents.roles import optimizer
 from dlcp.agents.scripts import JobOptions, load_script
 from dlcp.errors import Problem
 from dlcp.model.experiment import Scaling

@@ -26,19 +26,16 @@ from dlcp.agents.files import read_part
 from dlcp.agents.introduction import introduction
 from dlcp.agents.jobs import JobSpec, digest
 from dlcp.agents.machine import MachineMonitor
+from dlcp.agents.roles import Place, make_server, make_worker
 from dlcp.agents.scripts import JobOptions, warm_script
 from dlcp.agents.traffic_plan import TrafficSpec
 from dlcp.errors import Problem
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.endpoint import Endpoint, Floats, TransportError
 from dlcp.transport.opening import meet, open_endpoint, source_ports
-from dlcp.transport.optimizer import Sgd
-from dlcp.transport.parameter_server import Iteration, Server, Worker, declare, parameters_crc32
-from dlcp.transport.ring_worker import RingWorker
+from dlcp.transport.parameter_server import Iteration, parameters_crc32
+from dlcp.transport.roles import GradientServer, GradientWorker, Rank
 
-PROFILE_MOMENTUM = 0.0
-TRAINING_WARMUP_ITERATIONS = 5
-"""Iterations of a real job over which the learning rate rises."""
 READ_BYTES = 65_536
 
 
@@ -53,7 +50,7 @@ class Agent:
         self._rank = -1
         self._spec: JobSpec | None = None
         self._runner: Callable[[float], list[Iteration]] | None = None
-        self._role: Worker | RingWorker | Server | None = None
+        self._role: Rank | None = None
         self._rows: list[Iteration] = []
         self._deadlines = Deadlines()
         self._cpu_busy = 0.0
@@ -98,30 +95,19 @@ class Agent:
         assert self._endpoint is not None, "open comes before prepare"
         spec = self._spec = JobSpec.model_validate(job)
         tensors = spec.tensors(self._settings)
-        is_worker, bounds = self._rank < len(spec.workers), spec.bounds(self._settings)
+        is_worker = self._rank < len(spec.workers)
         options = JobOptions(spec.seed, self._rank if is_worker else 0, len(spec.workers), spec.batch)
         if spec.kind == "training":
             self._training = warm_script(spec.script).job(options)
             parameters: Floats = self._training.initial_parameters()
         else:
             parameters = profile.initial_parameters(spec)
-        if spec.pattern == "ring":
-            self._role = ring_worker = RingWorker(
-                self._endpoint, tensors, self._rank, len(spec.workers), parameters, optimizer(spec), self._settings,
-                bounds=bounds,
-            )  # fmt: skip
-            self._runner = self._worker_runner(spec, ring_worker)
-        elif is_worker:
-            declare(self._endpoint, tensors, self._settings)
-            self._role = worker = Worker(self._endpoint, tensors, spec.server_ranks, parameters, bounds=bounds)
+        place = Place(spec, self._settings, self._rank, self._endpoint, tensors, parameters)
+        if is_worker:
+            self._role = worker = make_worker(place)
             self._runner = self._worker_runner(spec, worker)
         else:
-            declare(self._endpoint, tensors, self._settings)
-            index = self._rank - len(spec.workers)
-            self._role = server = Server(
-                self._endpoint, tensors, index, spec.worker_ranks, parameters, optimizer(spec),
-                bounds=bounds, holes=self._settings.holes,
-            )  # fmt: skip
+            self._role = server = make_server(place)
             server.expect_first()
             self._runner = lambda at: _serve_all(server)
         return {"tensors": digest(tensors), "parameters_crc32": parameters_crc32(parameters)}
@@ -214,13 +200,13 @@ class Agent:
 
     def close(self) -> dict[str, Any]:
         """Close the transport."""
-        if isinstance(self._role, RingWorker):
+        if self._role is not None:
             self._role.close()
         if self._endpoint is not None:
             self._endpoint.close()
         return {}
 
-    def _worker_runner(self, spec: JobSpec, worker: Worker | RingWorker) -> Callable[[float], list[Iteration]]:
+    def _worker_runner(self, spec: JobSpec, worker: GradientWorker) -> Callable[[float], list[Iteration]]:
         tensors = spec.tensors(self._settings)
         if spec.kind == "training":
             from dlcp.frameworks.pytorch import Trainer
@@ -235,17 +221,9 @@ class Agent:
         self.progress["iteration"] = done
 
 
-def _serve_all(server: Server) -> list[Iteration]:
+def _serve_all(server: GradientServer) -> list[Iteration]:
     server.run()
     return []
-
-
-def optimizer(spec: JobSpec) -> Sgd:
-    """What the servers of a job apply, or all ranks of a ring alike."""
-    if spec.kind == "profile":
-        return Sgd(profile.LEARNING_RATE, PROFILE_MOMENTUM, spec.iterations, decays=False)
-    warmup = min(TRAINING_WARMUP_ITERATIONS, spec.iterations // 5)
-    return Sgd(spec.learning_rate, spec.momentum, spec.iterations, warmup_iterations=warmup)
 
 
 _COMMANDS = frozenset(name for name in vars(Agent) if not name.startswith("_") and callable(vars(Agent)[name]))

@@ -15,8 +15,8 @@ import numpy as np
 from dlcp.agents.clock import Deadlines
 from dlcp.agents.jobs import JobSpec, LayerWork
 from dlcp.transport.endpoint import Floats
-from dlcp.transport.parameter_server import Iteration, Worker, parameters_crc32
-from dlcp.transport.ring_worker import RingWorker
+from dlcp.transport.parameter_server import Iteration, parameters_crc32
+from dlcp.transport.roles import GradientWorker
 from dlcp.transport.tagging import PACKET_ELEMENTS, Tensor
 
 LAYER_SPREAD = 1.0
@@ -87,7 +87,7 @@ def iteration_factor(spec: JobSpec, iteration: int) -> np.float32:
 
 def run_profile(
     spec: JobSpec,
-    worker: Worker | RingWorker,
+    worker: GradientWorker,
     tensors: list[Tensor],
     gradient: Floats,
     deadlines: Deadlines,
@@ -122,7 +122,7 @@ def run_profile(
     return rows
 
 
-def _close(rows: list[Iteration], end_s: float, worker: Worker | RingWorker) -> None:
+def _close(rows: list[Iteration], end_s: float, worker: GradientWorker) -> None:
     """The newest iteration ended here, and all parameters that came of it are there."""
     if rows:
         rows[-1].end_s = end_s

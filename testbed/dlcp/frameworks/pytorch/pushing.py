@@ -6,15 +6,14 @@ import time
 
 from dlcp.frameworks.pytorch.flat import Piece
 from dlcp.transport.endpoint import Floats
-from dlcp.transport.parameter_server import Worker
-from dlcp.transport.ring_worker import RingWorker
+from dlcp.transport.roles import GradientWorker
 from dlcp.transport.tagging import Tensor
 
 
 class Pusher:
     """Fills the slots of a worker's tensors, piece by piece in any order, and pushes each tensor once it is whole."""
 
-    def __init__(self, worker: Worker | RingWorker, tensors: list[Tensor]) -> None:
+    def __init__(self, worker: GradientWorker, tensors: list[Tensor]) -> None:
         self._worker = worker
         self._elements = [tensor.elements for tensor in tensors]
         self._missing = list(self._elements)

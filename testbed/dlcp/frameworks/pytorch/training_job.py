@@ -17,8 +17,8 @@ import torch
 from dlcp.frameworks.pytorch.flat import Piece, pieces
 from dlcp.frameworks.pytorch.pushing import Pusher
 from dlcp.transport.endpoint import Floats
-from dlcp.transport.parameter_server import Iteration, Worker, parameters_crc32
-from dlcp.transport.ring_worker import RingWorker
+from dlcp.transport.parameter_server import Iteration, parameters_crc32
+from dlcp.transport.roles import GradientWorker
 from dlcp.transport.tagging import Tensor
 
 EVALUATION_BATCH = 250
@@ -67,7 +67,7 @@ class Trainer:
     def __init__(
         self,
         job: TrainingJob,
-        worker: Worker | RingWorker,
+        worker: GradientWorker,
         tensors: list[Tensor],
         iterations: int,
         snapshot_after: set[int],

@@ -1,0 +1,75 @@
+"""What a rank of a job is: one function makes the worker of each pattern, one the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dlcp.agents import profile
+from dlcp.agents.jobs import JobSpec
+from dlcp.model.workload import TransportSettings
+from dlcp.transport.endpoint import Endpoint, Floats
+from dlcp.transport.optimizer import Sgd
+from dlcp.transport.parameter_server import Server, Worker, declare
+from dlcp.transport.ring_worker import RingWorker
+from dlcp.transport.roles import GradientServer, GradientWorker
+from dlcp.transport.tagging import Tensor
+
+PROFILE_MOMENTUM = 0.0
+TRAINING_WARMUP_ITERATIONS = 5
+"""Iterations of a real job over which the learning rate rises."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A rank that is about to take part: what it is told, and its own parameters (the same values at every rank)."""
+
+    spec: JobSpec
+    settings: TransportSettings
+    rank: int
+    endpoint: Endpoint
+    tensors: list[Tensor]
+    parameters: Floats
+
+
+def make_worker(place: Place) -> GradientWorker:
+    """The worker that the job's pattern needs; its tensors are agreed with the transport."""
+    return _WORKERS[place.spec.pattern](place)
+
+
+def make_server(place: Place) -> GradientServer:
+    """The parameter server that it is; its tensors are agreed with the transport."""
+    spec, settings = place.spec, place.settings
+    declare(place.endpoint, place.tensors, settings)
+    return Server(
+        place.endpoint, place.tensors, place.rank - len(spec.workers), spec.worker_ranks, place.parameters,
+        optimizer(spec), bounds=spec.bounds(settings), holes=settings.holes,
+    )  # fmt: skip
+
+
+def optimizer(spec: JobSpec) -> Sgd:
+    """What the servers of a job apply, or all its workers alike where there are none."""
+    if spec.kind == "profile":
+        return Sgd(profile.LEARNING_RATE, PROFILE_MOMENTUM, spec.iterations, decays=False)
+    warmup = min(TRAINING_WARMUP_ITERATIONS, spec.iterations // 5)
+    return Sgd(spec.learning_rate, spec.momentum, spec.iterations, warmup_iterations=warmup)
+
+
+def _served_worker(place: Place) -> Worker:
+    declare(place.endpoint, place.tensors, place.settings)
+    bounds = place.spec.bounds(place.settings)
+    return Worker(place.endpoint, place.tensors, place.spec.server_ranks, place.parameters, bounds=bounds)
+
+
+def _ring_worker(place: Place) -> RingWorker:
+    spec, settings = place.spec, place.settings
+    return RingWorker(
+        place.endpoint, place.tensors, place.rank, len(spec.workers), place.parameters, optimizer(spec), settings,
+        bounds=spec.bounds(settings),
+    )  # fmt: skip
+
+
+_WORKERS: dict[str, Callable[[Place], GradientWorker]] = {
+    "parameter-server": _served_worker,
+    "ring": _ring_worker,
+}
