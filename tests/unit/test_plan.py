@@ -83,6 +83,36 @@ def test_an_id_changes_with_what_defines_the_run_alone(tmp_path: Path) -> None:
     assert {cell for cell in before if before[cell] != after[cell]} == {cell for cell in before if cell[1] == "DLCP"}
 
 
+def test_a_job_s_own_background_faults_and_scale_define_its_runs_alone(tmp_path: Path) -> None:
+    before = ids(planned(tmp_path))
+    jobs = document()["jobs"]
+    burst = {"kind": "incast", "sources": ["h1"], "sinks": ["h4"], "burst": "20 kB", "interval": "200 ms"}
+    gray = {"kind": "gray-failure", "at": "0 s", "from": "s1", "to": "h4", "loss": "1 %"}
+    for own in ({"background": [burst]}, {"faults": [gray]}, {"byte_scale": 50}):
+        found = planned(tmp_path, jobs={"one": jobs["one"], "two": jobs["two"] | own})
+        after = ids(found)
+        assert {cell for cell in before if before[cell] != after[cell]} == {cell for cell in before if cell[0] == "two"}
+    found = planned(tmp_path, faults=[gray], jobs={"one": jobs["one"], "two": jobs["two"] | {"faults": []}})
+    met = {cell.run.job_name: len(cell.run.experiment.faults) for cell in found.cells}
+    assert met == {"one": 1, "two": 0}
+    assert {cell: one for cell, one in ids(found).items() if cell[0] == "two"} == {
+        cell: one for cell, one in before.items() if cell[0] == "two"
+    }
+
+
+def test_what_a_job_has_of_its_own_is_told_and_admitted(tmp_path: Path) -> None:
+    jobs = document()["jobs"]
+    stream = {"kind": "constant", "sources": ["h1"], "sinks": ["h4"], "rate": "40 Mbit/s"}
+    own = {"byte_scale": 400, "background": [stream]}
+    found = outline(small(tmp_path, jobs={"one": jobs["one"], "two": jobs["one"] | own}), "emulate", tmp_path)
+    told = "\n".join(found.regime_words)
+    assert "byte scale 400: the links stand for 40 Gbit/s" in told
+    assert "of two alone: background constant in queue 0: 1 streams of 40 Mbit/s" in told
+    one, two = found.loads
+    assert two.packets_per_s > one.packets_per_s
+    assert found.regime["two"]["lab_rate_bps"] == 40e9
+
+
 def test_a_default_written_out_is_no_change(tmp_path: Path) -> None:
     schemes = document()["schemes"]
     default = plan(small(tmp_path)).ready.schemes["DLCP"].model_dump()["loss_bound"]

@@ -119,7 +119,7 @@ def plan_job(name: str, job: Job, workload: Workload, scaling: Scaling, seed: in
         "bucket_bytes": job.bucket_bytes, "seed": seed,
     }  # fmt: skip
     if isinstance(workload, Profile):
-        scale = scaling.byte_scale if job.byte_scaled else 1.0
+        scale = job.scale(scaling.byte_scale)
         return JobSpec(**common, kind="profile", layers=_scaled_layers(workload, scale, scaling.time_dilation))
     return JobSpec(**common, kind="training", layers=_script_layers(workload), evaluations=job.evaluations,
                    script=workload.script, batch=workload.batch, learning_rate=workload.learning_rate,

@@ -26,7 +26,7 @@ def small_bucket(job: Job, workload: Workload | None, scaling: Scaling | None) -
     """None when a job's buckets hold MIN_BUCKET_PACKETS or more. Without a workload or a scaling the bucket counts."""
     size, why, of_workload = float(job.bucket_bytes), "bucket", False
     if isinstance(workload, Profile) and scaling is not None:
-        scale = scaling.byte_scale if job.byte_scaled else 1.0
+        scale = job.scale(scaling.byte_scale)
         share = workload.parameters * 4 / scale / max(1, len(job.servers))
         shared = f", shared by {len(job.servers)} server(s)," if job.servers else ""
         if share < size:

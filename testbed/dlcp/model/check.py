@@ -19,7 +19,7 @@ from dlcp.model.parts import Parts
 from dlcp.model.regime import FRAME_BYTES
 from dlcp.model.topology import Graph
 from dlcp.model.units import show_rate, show_size
-from dlcp.model.workload import Job, Profile
+from dlcp.model.workload import Job, Profile, Training, Workload
 
 MIN_BUFFER_PACKETS = 10
 """Below it a port drops most of every burst (DESIGN.md, "Scaling a lab into a laptop")."""
@@ -47,9 +47,12 @@ def check_parts(document: Document, parts: Parts) -> Found:
     for name, job in parts.jobs.items():
         _check_job(notes, name, job, hosts)
         _check_bucket(notes, name, job, parts)
+        _check_byte_scale(notes, name, job, parts.workloads.get(job.workload))
+        _check_own(notes, name, job, graph, parts)
     check_background(notes, parts.background, graph, _check_hosts)
     _check_labels(notes, parts)
     _check_expectations(notes, parts)
+    _check_reduced(notes, parts)
     _check_name_and_repeats(notes, parts)
     return notes.problems, notes.warnings
 
@@ -117,6 +120,41 @@ def _check_bucket(notes: Notes, name: str, job: Job, parts: Parts) -> None:
     small = small_bucket(job, parts.workloads.get(job.workload), parts.scaling)
     if small is not None:
         notes.warn(("jobs", name, "workload" if small.of_workload else "bucket"), small.what, small.hint)
+
+
+def _check_byte_scale(notes: Notes, name: str, job: Job, workload: Workload | None) -> None:
+    """A scale of its own is for a profile whose bytes are scaled."""
+    if job.byte_scale is None:
+        return
+    loc: Loc = ("jobs", name, "byte_scale")
+    if not job.byte_scaled:
+        notes.wrong(loc, "byte_scaled is false, so nothing is divided by it", "leave one of the two out")
+    elif isinstance(workload, Training):
+        notes.wrong(loc, f"{job.workload} trains: its gradients are what they are", "leave it out")
+
+
+def _check_own(notes: Notes, name: str, job: Job, graph: Graph | None, parts: Parts) -> None:
+    """The background and the faults that a job has instead of the experiment's."""
+    here: Loc = ("jobs", name)
+    check_background(notes, dict(enumerate(job.background or ())), graph, _check_hosts, (*here, "background"))
+    check_faults(notes, dict(enumerate(job.faults or ())), graph, parts.time_limit_s, (*here, "faults"))
+
+
+def _check_reduced(notes: Notes, parts: Parts) -> None:
+    """It names what the experiment has."""
+    if parts.reduced is None:
+        return
+    for i, name in enumerate(parts.reduced.jobs or ()):
+        if name not in parts.job_names:
+            hint = did_you_mean(name, parts.job_names)
+            notes.wrong(("reduced", "jobs", i), f"no job is called {name!r}", hint)
+    labels = _said_of_schemes(notes.document, "label")
+    for i, label in enumerate(parts.reduced.schemes or ()):
+        if label not in labels:
+            notes.wrong(("reduced", "schemes", i), f"no scheme is labelled {label!r}", did_you_mean(label, labels))
+    if parts.repeats is not None and (parts.reduced.repeats or 0) > parts.repeats:
+        what = f"{parts.reduced.repeats} repeats are more than the experiment's {parts.repeats}"
+        notes.wrong(("reduced", "repeats"), what, "as many or fewer")
 
 
 def _check_hosts(notes: Notes, loc: Loc, named: Sequence[str], hosts: Sequence[str] | None) -> None:

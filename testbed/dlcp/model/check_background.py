@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dlcp.model.document import Loc
@@ -16,11 +16,15 @@ CheckHosts = Callable[[Notes, Loc, Sequence[str], Sequence[str] | None], None]
 
 
 def check_background(
-    notes: Notes, entries: dict[int, Incast | Poisson | Constant], graph: Graph | None, check_hosts: CheckHosts
+    notes: Notes,
+    entries: Mapping[int, Incast | Poisson | Constant],
+    graph: Graph | None,
+    check_hosts: CheckHosts,
+    stem: Loc = ("background",),
 ) -> None:
-    """Problems and warnings of every entry. graph: None when the topology cannot be read."""
+    """Problems and warnings of every entry. graph: None when the topology cannot be read. stem: where they stand."""
     for i, entry in entries.items():
-        here: Loc = ("background", i)
+        here: Loc = (*stem, i)
         hosts = graph.hosts if graph is not None else None
         check_hosts(notes, (*here, "sources"), entry.sources, hosts)
         check_hosts(notes, (*here, "sinks"), entry.sinks, hosts)

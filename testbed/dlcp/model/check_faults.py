@@ -13,33 +13,41 @@ from dlcp.model.topology import Graph
 from dlcp.model.units import show_duration, show_rate
 
 
-def check_faults(notes: Notes, faults: Mapping[int, FaultKind], graph: Graph | None, limit_s: float | None) -> None:
-    """faults: by their position in the file. limit_s: the experiment's time limit. What could not be read is None."""
+def check_faults(
+    notes: Notes,
+    faults: Mapping[int, FaultKind],
+    graph: Graph | None,
+    limit_s: float | None,
+    stem: Loc = ("faults",),
+) -> None:
+    """faults: by their position in the list at `stem`. limit_s: the experiment's time limit. What could not be read is
+    None."""
     for i, fault in faults.items():
+        here = (*stem, i)
         if limit_s is not None:
-            _check_times(notes, i, fault, limit_s)
-        if graph is not None and _is_there(notes, i, fault, graph):
-            _check_effect(notes, i, fault, graph)
-    _check_overlaps(notes, faults)
+            _check_times(notes, here, fault, limit_s)
+        if graph is not None and _is_there(notes, here, fault, graph):
+            _check_effect(notes, here, fault, graph)
+    _check_overlaps(notes, faults, stem)
 
 
-def _check_times(notes: Notes, i: int, fault: FaultKind, limit_s: float) -> None:
+def _check_times(notes: Notes, here: Loc, fault: FaultKind, limit_s: float) -> None:
     if fault.at_s >= limit_s:
         what = f"it would begin at {show_duration(fault.at_s)}; a run ends after {show_duration(limit_s)} at the latest"
-        notes.wrong(("faults", i, "at"), what, "earlier, or a longer time_limit")
+        notes.wrong((*here, "at"), what, "earlier, or a longer time_limit")
     elif math.isfinite(fault.end_s) and fault.end_s > limit_s:
         what = f"it would end at {show_duration(fault.end_s)}; a run ends after {show_duration(limit_s)} at the latest"
-        notes.wrong(("faults", i, "for"), what, "shorter; or leave `for` out: it then lasts as long as the run")
+        notes.wrong((*here, "for"), what, "shorter; or leave `for` out: it then lasts as long as the run")
 
 
-def _is_there(notes: Notes, i: int, fault: FaultKind, graph: Graph) -> bool:
+def _is_there(notes: Notes, here: Loc, fault: FaultKind, graph: Graph) -> bool:
     """Whether the link of a fault exists, and its port is a switch's."""
     keys: tuple[Loc, Loc]
     if isinstance(fault, GrayFailure):
-        keys = ("faults", i, "from"), ("faults", i, "to")
+        keys = (*here, "from"), (*here, "to")
     else:
         key = "port" if isinstance(fault, QueueFrozen) else "link"
-        keys = ("faults", i, key, 0), ("faults", i, key, 1)
+        keys = (*here, key, 0), (*here, key, 1)
     nodes = fault.ends
     for loc, node in zip(keys, nodes, strict=True):
         if node not in graph.neighbours:
@@ -57,27 +65,27 @@ def _is_there(notes: Notes, i: int, fault: FaultKind, graph: Graph) -> bool:
     return True
 
 
-def _check_effect(notes: Notes, i: int, fault: FaultKind, graph: Graph) -> None:
+def _check_effect(notes: Notes, here: Loc, fault: FaultKind, graph: Graph) -> None:
     if isinstance(fault, RateDrop):
         healthy_bps = graph.link_rate_bps(*fault.link)
         if fault.rate_bps >= healthy_bps:
             what = f"{show_rate(fault.rate_bps)} is no drop: the link runs at {show_rate(healthy_bps)}"
-            notes.wrong(("faults", i, "rate"), what, "a lower rate")
+            notes.wrong((*here, "rate"), what, "a lower rate")
     if isinstance(fault, LinkDown) and fault.reroute_after_s is not None:
         a, b = fault.link
         if b not in graph.without([fault.link]).distances_to(a):
             what = f"no other way joins {a} and {b}: rerouting helps nobody"
-            notes.warn(("faults", i, "reroute_after"), what, "cut a link that has a detour, or leave it out")
+            notes.warn((*here, "reroute_after"), what, "cut a link that has a detour, or leave it out")
 
 
-def _check_overlaps(notes: Notes, faults: Mapping[int, FaultKind]) -> None:
+def _check_overlaps(notes: Notes, faults: Mapping[int, FaultKind], stem: Loc) -> None:
     """Two faults of one thing at a time would leave open what it is, and how it mends."""
     in_time = sorted(faults.items(), key=lambda item: item[1].at_s)
     for later, (i, fault) in enumerate(in_time):
         for j, before in in_time[:later]:
             if exclude(fault, before) and fault.at_s < before.end_s:
-                line = notes.document.line(("faults", j))
+                line = notes.document.line((*stem, j))
                 lasts = f"to {show_duration(before.end_s)}" if math.isfinite(before.end_s) else "to the end of the run"
                 what = f"there is {before.what} already, in line {line}, which lasts {lasts}"
-                notes.wrong(("faults", i, "at"), what, "one fault at a time on one link")
+                notes.wrong((*stem, i, "at"), what, "one fault at a time on one link")
                 break

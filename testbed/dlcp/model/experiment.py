@@ -56,7 +56,8 @@ class Expectation(Frozen):
     better: the 95 % intervals do not overlap, in the better direction. not-worse: the paired interval of the
     difference reaches the good side or zero; with a margin, the whole interval is less than the margin on the bad
     side, so that too few repeats cannot make it hold. margin: points of a share or an accuracy (1 % is one point),
-    per cent of a time.
+    per cent of a time. paper: what was published that leads to it, and where. why: the mechanism that should bring it
+    about here, or what of the published setting is missing.
     """
 
     job: str
@@ -65,6 +66,8 @@ class Expectation(Frozen):
     against: str
     relation: Literal["better", "not-worse"]
     margin: Fraction | None = Field(default=None, gt=0, lt=1)
+    paper: str = ""
+    why: str = ""
 
 
 class SharedBuffer(Frozen):
@@ -88,6 +91,17 @@ class QueueRule(Frozen):
     averaging: int | None = Field(default=None, ge=0, le=MOST_AVERAGING)
     alpha: float | None = Field(default=None, gt=0, le=128)
     weight: int | None = Field(default=None, ge=1, le=64)
+
+
+class Reduced(Frozen):
+    """The part of an experiment that is made where many are (`dlcp paper`): runs of it are runs of the whole.
+
+    None: all of them. repeats: the first so many. jobs, schemes: names, and labels.
+    """
+
+    repeats: int | None = Field(default=None, ge=1)
+    jobs: tuple[str, ...] | None = Field(default=None, min_length=1)
+    schemes: tuple[str, ...] | None = Field(default=None, min_length=1)
 
 
 class Experiment(Frozen):
@@ -118,6 +132,13 @@ class Experiment(Frozen):
     background: tuple[Background, ...] = ()
     schemes: tuple[SchemeChoice, ...] = Field(min_length=1)
     expect: tuple[Expectation, ...] = ()
+    reduced: Reduced | None = None
+
+    def of_job(self, name: str) -> Experiment:
+        """The experiment as one of its jobs meets it: with the background and the faults that the job has its own."""
+        job = self.jobs[name]
+        own = {"background": job.background, "faults": job.faults}
+        return self.model_copy(update={key: said for key, said in own.items() if said is not None})
 
     @field_validator("backlog_every_s")
     @classmethod

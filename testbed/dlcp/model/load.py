@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -9,14 +10,14 @@ from dlcp.errors import Problem
 from dlcp.model.check import check_parts
 from dlcp.model.check_topology import check_topology
 from dlcp.model.check_workload import check_sizes, check_workload
-from dlcp.model.document import Document, read_document
+from dlcp.model.document import Document, Loc, read_document
 from dlcp.model.experiment import Experiment
 from dlcp.model.explain import did_you_mean, validate
 from dlcp.model.notes import Notes
 from dlcp.model.parts import Parts, collect
 from dlcp.model.sizes import SizeTable
 from dlcp.model.topology import Topology, TopologyKind
-from dlcp.model.workload import Poisson, Workload
+from dlcp.model.workload import Constant, Incast, Poisson, Workload
 from dlcp.paths import EXPERIMENTS, TOPOLOGIES, WORKLOADS
 
 SIZES_FOLDER = "cdf"
@@ -82,7 +83,7 @@ def load_experiment(path: Path, workloads: Path = WORKLOADS) -> Loaded:
         problems = [problem for problem in problems if problem.where != document.where(("topology",))]
     parts = collect(document)
     used, workload_problems = _workloads(document, parts, workloads)
-    tables, sizes_problems = _sizes(document, workloads)
+    tables, sizes_problems = _sizes(document, parts, workloads)
     parts = replace(parts, workloads=used)
     wrong, warnings = check_parts(document, parts)
     problems = [*document.problems, *missing, *problems, *workload_problems, *sizes_problems, *wrong]
@@ -187,19 +188,25 @@ def _workloads(document: Document, parts: Parts, folder: Path) -> tuple[dict[str
     return found, problems
 
 
-def _sizes(document: Document, folder: Path) -> tuple[dict[str, SizeTable], list[Problem]]:
+def _named_sizes(document: Document, parts: Parts) -> Iterator[Loc]:
+    """Where a table of flow sizes is named: in the experiment's background, and in its jobs' own."""
+    for stem in (("background",), *(("jobs", name, "background") for name in parts.job_names)):
+        entries = document.get(stem)
+        for i in range(len(entries) if isinstance(entries, list) else 0):
+            if isinstance(document.get((*stem, i, "sizes")), str):
+                yield (*stem, i, "sizes")
+
+
+def _sizes(document: Document, parts: Parts, folder: Path) -> tuple[dict[str, SizeTable], list[Problem]]:
     """The tables that the background names, and what is wrong with the names or the files."""
     found: dict[str, SizeTable] = {}
     problems: list[Problem] = []
     known = sizes_names(folder)
-    entries = document.get(("background",))
-    for i in range(len(entries) if isinstance(entries, list) else 0):
-        name = document.get(("background", i, "sizes"))
-        if not isinstance(name, str):
-            continue
+    for loc in _named_sizes(document, parts):
+        name = document.get(loc)
         if name not in known:
             hint = did_you_mean(name, known) or f"there is no table in {folder / SIZES_FOLDER}"
-            where = document.where(("background", i, "sizes"))
+            where = document.where(loc)
             problems.append(Problem(where, f"no table of flow sizes is called {name!r}", hint))
             continue
         table, wrong = load_sizes(name, folder)
@@ -211,8 +218,15 @@ def _sizes(document: Document, folder: Path) -> tuple[dict[str, SizeTable], list
 
 def _with_sizes(experiment: Experiment, tables: dict[str, SizeTable]) -> Experiment:
     """The experiment with every table in the place that waits for it."""
-    filled = tuple(
-        entry.model_copy(update={"table": tables.get(entry.sizes)}) if isinstance(entry, Poisson) else entry
-        for entry in experiment.background
-    )
-    return experiment.model_copy(update={"background": filled})
+
+    def filled(entries: tuple[Incast | Poisson | Constant, ...]) -> tuple[Incast | Poisson | Constant, ...]:
+        return tuple(
+            entry.model_copy(update={"table": tables.get(entry.sizes)}) if isinstance(entry, Poisson) else entry
+            for entry in entries
+        )
+
+    jobs = {
+        name: job if job.background is None else job.model_copy(update={"background": filled(job.background)})
+        for name, job in experiment.jobs.items()
+    }
+    return experiment.model_copy(update={"background": filled(experiment.background), "jobs": jobs})

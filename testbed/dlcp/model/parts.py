@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from dlcp.model.document import Document
-from dlcp.model.experiment import Expectation, Experiment, QueueRule, Scaling, SchemeChoice, SharedBuffer
+from dlcp.model.experiment import Expectation, Experiment, QueueRule, Reduced, Scaling, SchemeChoice, SharedBuffer
 from dlcp.model.explain import validate
 from dlcp.model.faults import Fault, FaultKind
 from dlcp.model.qos import LoadBalancing, Pfc
@@ -41,6 +41,7 @@ class Parts:
     background: dict[int, Incast | Poisson | Constant] = field(default_factory=dict)
     schemes: dict[int, SchemeChoice] = field(default_factory=dict)
     expect: dict[int, Expectation] = field(default_factory=dict)
+    reduced: Reduced | None = None
     workloads: dict[str, Workload] = field(default_factory=dict)
 
 
@@ -74,4 +75,5 @@ def collect(document: Document) -> Parts:
         background=entries(Background, "background"),
         schemes=entries(SchemeChoice, "schemes"),
         expect=entries(Expectation, "expect"),
+        reduced=one(Reduced, "reduced"),
     )

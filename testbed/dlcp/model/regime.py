@@ -28,7 +28,7 @@ def regime(experiment: Experiment, job: Job, hosts: dict[str, HostSettings]) -> 
     scaling = experiment.scaling
     link_rate_bps = experiment.topology.graph.slowest_host_bps
     buffer_s = experiment.port_buffer_bytes * 8 / link_rate_bps
-    byte_scale = scaling.byte_scale if job.byte_scaled else 1.0
+    byte_scale = job.scale(scaling.byte_scale)
     found: dict[str, Any] = {
         "link_rate_bps": link_rate_bps,
         "lab_rate_bps": link_rate_bps * byte_scale * scaling.time_dilation,

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dlcp.model.base import Frozen
+from dlcp.model.faults import Fault
 from dlcp.model.sizes import SizeTable
 from dlcp.model.units import Duration, Fraction, Rate, Size
 
@@ -57,38 +58,6 @@ class Training(Frozen):
 
 
 Workload = Annotated[Profile | Training, Field(discriminator="kind")]
-
-
-class Job(Frozen):
-    """A training job placed on hosts: data parallel, synchronous.
-
-    pattern: gradients are summed by parameter servers on hosts of their own, or all-reduced round a ring of workers.
-    iterations: how many the job runs. bucket_bytes: layers are fused into buckets of about this many bytes on
-    the emulated wire (BytePS and DDP do the same); a much bigger layer is cut into several, which spread over servers.
-    warmup_iterations: left out of iteration and message statistics (cold windows, first touch).
-    """
-
-    workload: str
-    workers: tuple[str, ...] = Field(min_length=1)
-    servers: tuple[str, ...] = ()
-    pattern: Literal["parameter-server", "ring"] = "parameter-server"
-    iterations: int = Field(ge=2, le=100_000)
-    warmup_iterations: int = Field(default=1, ge=0)
-    bucket_bytes: Size = Field(default=40_000, alias="bucket")
-    byte_scaled: bool = True
-    evaluations: int = Field(default=10, ge=1)
-
-    @property
-    def exchanges(self) -> list[tuple[str, str]]:
-        """(host, host): who sends gradients to whom; every worker to every server, or each worker to the next."""
-        if self.pattern == "ring":
-            return ring_of(self.workers)
-        return [(worker, server) for worker in self.workers for server in self.servers]
-
-
-def ring_of(workers: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Each worker of a ring and the one that it sends to."""
-    return list(zip(workers, workers[1:] + workers[:1], strict=True))
 
 
 class Incast(Frozen):
@@ -142,6 +111,47 @@ Background = Annotated[Incast | Poisson | Constant, Field(discriminator="kind")]
 def partners(entry: Incast | Poisson | Constant, source: str) -> tuple[str, ...]:
     """The sinks that a source of the background may send to: all but itself."""
     return tuple(sink for sink in entry.sinks if sink != source)
+
+
+class Job(Frozen):
+    """A training job placed on hosts: data parallel, synchronous.
+
+    pattern: gradients are summed by parameter servers on hosts of their own, or all-reduced round a ring of workers.
+    iterations: how many the job runs. bucket_bytes: layers are fused into buckets of about this many bytes on
+    the emulated wire (BytePS and DDP do the same); a much bigger layer is cut into several, which spread over servers.
+    warmup_iterations: left out of iteration and message statistics (cold windows, first touch).
+    byte_scale: instead of the experiment's, for a model of another size: the same links then stand for other ones of
+    the lab under this job. background, faults: instead of the experiment's, so that jobs can be points of an axis.
+    """
+
+    workload: str
+    workers: tuple[str, ...] = Field(min_length=1)
+    servers: tuple[str, ...] = ()
+    pattern: Literal["parameter-server", "ring"] = "parameter-server"
+    iterations: int = Field(ge=2, le=100_000)
+    warmup_iterations: int = Field(default=1, ge=0)
+    bucket_bytes: Size = Field(default=40_000, alias="bucket")
+    byte_scaled: bool = True
+    byte_scale: float | None = Field(default=None, ge=1)
+    evaluations: int = Field(default=10, ge=1)
+    background: tuple[Background, ...] | None = None
+    faults: tuple[Fault, ...] | None = None
+
+    def scale(self, of_experiment: float) -> float:
+        """What its messages are divided by. of_experiment: the experiment's byte_scale."""
+        return (self.byte_scale or of_experiment) if self.byte_scaled else 1.0
+
+    @property
+    def exchanges(self) -> list[tuple[str, str]]:
+        """(host, host): who sends gradients to whom; every worker to every server, or each worker to the next."""
+        if self.pattern == "ring":
+            return ring_of(self.workers)
+        return [(worker, server) for worker in self.workers for server in self.servers]
+
+
+def ring_of(workers: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Each worker of a ring and the one that it sends to."""
+    return list(zip(workers, workers[1:] + workers[:1], strict=True))
 
 
 MOST_SOURCE_PORTS = 16

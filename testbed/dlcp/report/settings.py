@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from dlcp.model.faults import Fault
+from dlcp.model.result import RunResult
 from dlcp.report.load import Results, faults, knobs
 from dlcp.report.regime import regime_facts
 from dlcp.report.words import show_setting
@@ -27,8 +28,15 @@ def regime_rows(results: Results) -> list[tuple[str, str]]:
 
 
 def fault_lines(results: Results) -> list[str]:
-    """What went wrong on purpose in every run, in words, and when."""
-    found = TypeAdapter(list[Fault]).validate_python(faults(results.example()))
+    """What went wrong on purpose in every run, in words, and when; where the jobs differ, each with its job."""
+    by_job = {job: _fault_words(results.example(job)) for job in results.jobs}
+    if all(words == by_job[results.jobs[0]] for words in by_job.values()):
+        return by_job[results.jobs[0]]
+    return [f"{job}: {line}" for job, words in by_job.items() for line in words or ["no fault"]]
+
+
+def _fault_words(result: RunResult) -> list[str]:
+    found = TypeAdapter(list[Fault]).validate_python(faults(result))
     return [f"{fault.what}, {fault.when}" for fault in found]
 
 

@@ -72,7 +72,7 @@ def load_of(ready: Ready, job_name: str, machine: Machine) -> Load:
     """The most that a job offers under the dearest of its experiment's schemes: all its hosts send at once, as fast as
     the fabric's links let them, there and back. Background is on top as planned; it does not grow with the link rate.
     """
-    experiment = ready.experiment
+    experiment = ready.experiment.of_job(job_name)
     graph, job = experiment.topology.graph, experiment.jobs[job_name]
     there = [Transfer(source, sink, 1.0) for source, sink in job.exchanges]
     moved = there if job.pattern == "ring" else there + [Transfer(t.destination, t.source, 1.0) for t in there]
@@ -183,7 +183,7 @@ def _busy_share(job: Job, workload: Workload, experiment: Experiment, full_s: fl
     scaling = experiment.scaling
     forward_s = sum(layer.forward_s for layer in workload.layers) * scaling.time_dilation
     backward_s = sum(layer.backward_s for layer in workload.layers) * scaling.time_dilation
-    size_bytes = workload.parameters * FLOAT_BYTES / (scaling.byte_scale if job.byte_scaled else 1)
+    size_bytes = workload.parameters * FLOAT_BYTES / job.scale(scaling.byte_scale)
     share = 2 * (1 - 1 / len(job.workers)) if job.pattern == "ring" else 1 / len(job.servers)
     communication_s = size_bytes * share * full_s
     return communication_s / (forward_s + max(backward_s, communication_s))

@@ -42,7 +42,7 @@ def expected_s(run: Run) -> float:
         return min(UNKNOWN_JOB_S, run.experiment.time_limit_s)
     scaling = run.experiment.scaling
     compute_s = sum(layer.forward_s + layer.backward_s for layer in run.workload.layers) * scaling.time_dilation
-    size_bytes = run.workload.parameters * FLOAT_BYTES / (scaling.byte_scale if run.job.byte_scaled else 1)
+    size_bytes = run.workload.parameters * FLOAT_BYTES / run.job.scale(scaling.byte_scale)
     share = 2 * (1 - 1 / len(run.job.workers)) if run.job.pattern == "ring" else 1 / len(run.job.servers)
     pushes = [Transfer(source, sink, size_bytes * share) for source, sink in run.job.exchanges]
     push_s = ideal_communication_s(run.experiment.topology.graph, pushes)

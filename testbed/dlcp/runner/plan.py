@@ -21,6 +21,8 @@ SUBSTRATES = ("emulate", "lab", "simulate")
 """The words for places to run; each needs its file in dlcp/substrates to be usable."""
 _FABRIC_KEYS = {"shared_buffer", "queues", "load_balancing", "flowlet_gap_s", "pfc", "faults", "backlog_every_s"}
 """What an experiment may say of its fabric and its mishaps, beside topology and port buffer."""
+_SAID_ABOVE = {"background", "faults"}
+"""What of a job stands in a run's definition already: the job's own, or the experiment's."""
 RUN_ID_DIGITS = 12
 """Hexadecimal digits of a run's name: 48 bits, no collision among any number of runs that one makes."""
 
@@ -113,7 +115,7 @@ def _shuffled(ready: Ready, job_name: str, repeat: int) -> list[str]:
 def _cell(
     ready: Ready, substrate: str, where: str, job_name: str, label: str, repeat: int, hashes: dict[str, str]
 ) -> Cell:
-    experiment = ready.experiment
+    experiment = ready.experiment.of_job(job_name)
     job = experiment.jobs[job_name]
     choice = next(choice for choice in experiment.schemes if choice.label == label)
     seed = seed_of(experiment.seed, job_name, repeat)
@@ -128,7 +130,7 @@ def _cell(
         "label": label,
         "knobs": ready.schemes[label].model_dump(mode="json", by_alias=True),
         "job_name": job_name,
-        "job": job.model_dump(mode="json", by_alias=True),
+        "job": job.model_dump(mode="json", by_alias=True, exclude=_SAID_ABOVE),
         "workload_sha256": hashes[job.workload],
         "repeat": repeat,
         "seed": seed,

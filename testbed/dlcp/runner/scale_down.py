@@ -23,6 +23,7 @@ def scaled_down(ready: Ready, factor: float) -> Ready:
     """
     whole = ready.experiment.model_dump()
     slow = {name: _slower(whole[name], factor) for name in ("topology", "faults", "background")}
+    slow["jobs"] = {name: _lighter(job, factor) for name, job in whole["jobs"].items()}
     scaling = whole["scaling"]
     scaling |= {"byte_scale": scaling["byte_scale"] * factor, "scaled_down": factor}
     experiment = Experiment.model_validate(whole | slow | {"scaling": scaling})
@@ -35,7 +36,8 @@ def sentence(before: Ready, after: Ready) -> str:
     old_bps, new_bps = (one.experiment.topology.graph.slowest_host_bps for one in (before, after))
     rates = f"{show_rate(old_bps)} to {show_rate(new_bps)}"
     scales = f"{before.experiment.scaling.byte_scale:g} to {after.experiment.scaling.byte_scale:g}"
-    background = "; background traffic is as much thinner" if after.experiment.background else ""
+    thinner = after.experiment.background or any(job.background for job in after.experiment.jobs.values())
+    background = "; background traffic is as much thinner" if thinner else ""
     unscaled = [name for name, job in after.experiment.jobs.items() if not job.byte_scaled]
     longer = f"; {', '.join(unscaled)} is not byte-scaled, so its communication takes longer" if unscaled else ""
     return (
@@ -43,6 +45,13 @@ def sentence(before: Ready, after: Ready) -> str:
         f"seconds and the lab's {show_rate(after.experiment.scaling.lab_rate_bps)} stay; buffers, buckets and bursts "
         f"keep their packets{background}{longer}"
     )
+
+
+def _lighter(job: dict[str, Any], factor: float) -> dict[str, Any]:
+    """A job whose own byte_scale, background and faults follow, where it has them."""
+    scale = job["byte_scale"]
+    own = {name: _slower(job[name], factor) for name in ("faults", "background")}
+    return job | own | {"byte_scale": None if scale is None else scale * factor}
 
 
 def _slower(value: Any, factor: float) -> Any:

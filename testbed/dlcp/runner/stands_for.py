@@ -6,10 +6,11 @@ from typing import Any
 
 from dlcp.agents.traffic_plan import offered
 from dlcp.model.experiment import Experiment, QueueRule
+from dlcp.model.faults import FaultKind
 from dlcp.model.regime import FRAME_BYTES, regime
 from dlcp.model.topology import Graph, Link
 from dlcp.model.units import show_duration, show_fraction, show_rate, show_size
-from dlcp.model.workload import Constant, Incast, Poisson
+from dlcp.model.workload import Constant, Incast, Job, Poisson
 from dlcp.runner.check import Ready
 
 ACK_BYTES = 64
@@ -83,14 +84,33 @@ def sentences(ready: Ready) -> list[str]:
     if tcp:
         shown = ", ".join(f"{label} {show_duration(floor_s)}" for label, floor_s in tcp.items())
         lines.append(f"RTO floor  {shown} in lab time")
-    lines += [f"fault      {fault.what}, {fault.when} (emulated)" for fault in ready.experiment.faults]
+    lines += [f"fault      {_fault_words(fault)}" for fault in ready.experiment.faults]
     for name, job in ready.experiment.jobs.items():
-        scaled = "" if found[name]["byte_scale"] == scaling.byte_scale else ", not byte-scaled"
+        scaled = _job_scale(job, found[name], scaling.byte_scale)
         lines.append(
             f"job {name}: {job.iterations} iterations, buckets of {show_size(job.bucket_bytes)} = "
             f"{found[name]['bucket_packets']:.0f} packets{scaled}"
         )
+        if job.faults is not None:
+            told = [_fault_words(fault) for fault in job.faults] or ["none"]
+            lines += [f"  fault of {name} alone: {words}" for words in told]
+        if job.background is not None:
+            told = [_background(entry, ready) for entry in job.background] or ["no background"]
+            lines += [f"  of {name} alone: {words}" for words in told]
     return lines + [_background(entry, ready) for entry in ready.experiment.background]
+
+
+def _fault_words(fault: FaultKind) -> str:
+    return f"{fault.what}, {fault.when} (emulated)"
+
+
+def _job_scale(job: Job, found: dict[str, Any], of_experiment: float) -> str:
+    """How a job's bytes are scaled, when it is not as the experiment says."""
+    if found["byte_scale"] == of_experiment:
+        return ""
+    if not job.byte_scaled:
+        return ", not byte-scaled"
+    return f", byte scale {found['byte_scale']:g}: the links stand for {show_rate(found['lab_rate_bps'])}"
 
 
 def _background(entry: Incast | Poisson | Constant, ready: Ready) -> str:

@@ -21,9 +21,10 @@ def require_fit(experiment: Experiment, lab: Lab) -> None:
 
 def _unsupported(experiment: Experiment) -> Iterator[Problem]:
     """Words of an experiment that say what happens to links, or what is seen, in a way that no rack can."""
-    if experiment.faults:
+    faults = [fault for name in experiment.jobs for fault in experiment.of_job(name).faults]
+    if faults:
         why = "faults are made by the emulated switch; in a lab nobody pulls a cable on a timeline"
-        yield _cannot("faults", f"{len(experiment.faults)} of them: {why}", "leave them out, or run it --on emulate")
+        yield _cannot("faults", f"{len(faults)} of them: {why}", "leave them out, or run it --on emulate")
     if experiment.backlog_every_s is not None:
         why = "a lab's switches are not asked for their backlogs every few milliseconds"
         yield _cannot("backlog_every", why, "leave it out; peaks are in the table ports where switches tell them")
