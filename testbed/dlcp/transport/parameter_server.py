@@ -20,7 +20,7 @@ import numpy as np
 
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.bounds import Bounds
-from dlcp.transport.endpoint import Bound, Completion, Endpoint, Floats, Leg, MessageKey, Placement
+from dlcp.transport.endpoint import Bound, Completion, Counts, Endpoint, Floats, Leg, MessageKey, Placement
 from dlcp.transport.optimizer import Optimizer
 from dlcp.transport.tagging import Tensor
 from dlcp.transport.values import packets, rescale
@@ -45,6 +45,21 @@ def declare(endpoint: Endpoint, tensors: list[Tensor], settings: TransportSettin
 def parameters_crc32(parameters: Floats) -> int:
     """A fingerprint of all parameters: two workers with the same one hold the same bits."""
     return zlib.crc32(parameters.data.cast("B"))
+
+
+def average(gradients: Floats, arrived: Counts | None = None) -> Floats:
+    """The mean of the workers' gradients, (workers, elements), summed in rank order: always the same bits.
+
+    arrived: (workers, packets) whether each packet came, where the mean is to be over those that did; else a hole
+    counts as what the row holds.
+    """
+    total: Floats = gradients[0].copy()
+    for gradient in gradients[1:]:
+        total += gradient
+    total /= np.float32(len(gradients))
+    if arrived is not None:
+        rescale(total, arrived.sum(axis=0, dtype=np.uint16), len(gradients), "float32")
+    return total
 
 
 @dataclass
@@ -269,12 +284,7 @@ class Server(_Rank):
         """Sum in rank order, divide, step, expect the next pushes, send the pulls."""
         iteration, found = self._iteration[tensor], self._tensors[tensor]
         inbox = self._inbox[tensor]
-        total = inbox[0].copy()
-        for gradient in inbox[1:]:
-            total += gradient
-        total /= np.float32(len(self._workers))
-        if self._holes == "rescale":
-            rescale(total, self._arrived[tensor].sum(axis=0, dtype=np.uint16), len(self._workers), "float32")
+        total = average(inbox, self._arrived[tensor] if self._holes == "rescale" else None)
         parameters = self.parameters[found.start : found.stop]
         self._optimizer.step(iteration, parameters, self._state[tensor], total)
         self._pulling[tensor] = set(self._workers)  # before the count: another thread asks has_served

@@ -8,7 +8,7 @@ pulls overwrite in place; the model's own parameters are views of it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +47,32 @@ class TrainingJob:
         """All parameters as one flat vector, layer by layer."""
         parts = [p.detach().reshape(-1).numpy() for layer in self.layers for p in layer.parameters()]
         return np.concatenate(parts)
+
+    def bind(self, parameters: Floats) -> Iterator[tuple[int, torch.nn.Parameter, int, int]]:
+        """Make the model's parameters views of a flat vector, layer by layer: (layer, parameter, start, stop) of each
+        once it is bound. ValueError at the end when the vector has another length."""
+        start = 0
+        for number, layer in enumerate(self.layers):
+            for parameter in layer.parameters():
+                stop = start + parameter.numel()
+                if stop <= len(parameters):
+                    parameter.data = torch.from_numpy(parameters[start:stop]).view_as(parameter)
+                    yield number, parameter, start, stop
+                start = stop
+        if start != len(parameters):
+            raise ValueError(f"the model has {start} parameters, its layers were agreed as {len(parameters)}")
+
+    def score(self) -> tuple[float, float]:
+        """(loss, accuracy) of the model as it is on the whole test set."""
+        inputs, labels = self.test_set()
+        loss, correct = 0.0, 0
+        with torch.no_grad():
+            for i in range(0, len(labels), EVALUATION_BATCH):
+                wanted = labels[i : i + EVALUATION_BATCH]
+                output = self.model(inputs[i : i + EVALUATION_BATCH])
+                loss += float(self.loss(output, wanted)) * len(wanted)
+                correct += int((output.argmax(1) == wanted).sum())
+        return loss / len(labels), correct / len(labels)
 
 
 @dataclass(frozen=True)
@@ -105,37 +131,23 @@ class Trainer:
 
     def evaluate(self) -> list[tuple[int, float, float, float]]:
         """(iteration, instant, loss, accuracy) of every snapshot on the whole test set."""
-        inputs, labels = self._job.test_set()
         found = []
         for snapshot in self._snapshots:
             self._worker.parameters[:] = snapshot.parameters
-            loss, correct = 0.0, 0
-            with torch.no_grad():
-                for i in range(0, len(labels), EVALUATION_BATCH):
-                    wanted = labels[i : i + EVALUATION_BATCH]
-                    output = self._job.model(inputs[i : i + EVALUATION_BATCH])
-                    loss += float(self._job.loss(output, wanted)) * len(wanted)
-                    correct += int((output.argmax(1) == wanted).sum())
-            found.append((snapshot.iteration, snapshot.time_s, loss / len(labels), correct / len(labels)))
+            found.append((snapshot.iteration, snapshot.time_s, *self._job.score()))
         return found
 
     def _bind(self) -> None:
         """Make the model's parameters views of the flat vector, and hang the hooks."""
-        start = 0
+        needed: list[set[int]] = [set() for _ in self._job.layers]
+        for number, parameter, start, stop in self._job.bind(self._worker.parameters):
+            places = pieces(self._tensors, start, stop)
+            parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                self._gradient_hook(places)
+            )
+            needed[number].update(piece.tensor for piece in places)
         for number, layer in enumerate(self._job.layers):
-            first = start
-            for parameter in layer.parameters():
-                stop = start + parameter.numel()
-                view = torch.from_numpy(self._worker.parameters[start:stop]).view_as(parameter)
-                parameter.data = view
-                parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
-                    self._gradient_hook(pieces(self._tensors, start, stop))
-                )
-                start = stop
-            needed = [t for t, tensor in enumerate(self._tensors) if tensor.start < start and tensor.stop > first]
-            layer.register_forward_pre_hook(self._layer_hook(number, needed))
-        if start != self._tensors[-1].stop:
-            raise ValueError(f"the model has {start} parameters, its layers were agreed as {self._tensors[-1].stop}")
+            layer.register_forward_pre_hook(self._layer_hook(number, sorted(needed[number])))
 
     def _gradient_hook(self, places: list[Piece]) -> Callable[[torch.Tensor], None]:
         def copy_out(parameter: torch.Tensor) -> None:

@@ -1,0 +1,27 @@
+"""What a masked run loses: which packets of the workers' gradients, by which rule."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from dlcp.model.base import Frozen
+from dlcp.model.units import Fraction
+
+Order = Literal[
+    "random", "small-first", "large-first", "front-layers", "back-layers", "tail-cut", "message-tail-cut",
+    "recorded", "recorded-shuffled",
+]  # fmt: skip
+Spread = Literal["even", "in-turn", "one-worker", "same-packets"]
+RECORDED: tuple[Order, ...] = ("recorded", "recorded-shuffled")
+"""The orders that take their losses from a file of masks."""
+
+
+class MaskSettings(Frozen):
+    """See schemes/masked.py, whose knobs these are. recorded: name of a file in testbed/experiments/masks."""
+
+    loss: Fraction = 0.0
+    order: Order = "random"
+    spread: Spread = "even"
+    front_share: Fraction = 0.5
+    recorded: str = ""
+    damped: Fraction = 0.0
