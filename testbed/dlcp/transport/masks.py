@@ -106,7 +106,8 @@ class Masks:
     def _recorded(self, iteration: int) -> Lost:
         """Each repeat begins at another iteration of the recording, which goes round."""
         assert self._recording is not None
-        return self._recording.lost[(iteration + self._offset) % self._recording.iterations]
+        found: Lost = self._recording.lost[(iteration + self._offset) % self._recording.iterations]
+        return found
 
     def _shuffled(self, lost: Lost) -> Lost:
         """As many packets of each message, but at random places in it."""
