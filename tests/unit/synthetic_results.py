@@ -147,7 +147,7 @@ def _tables(
             "job": [job] * len(iteration), "worker": [WORKERS[w] for w in workers], "iteration": iteration,
             "warmup": iteration == 0, "start_s": starts[iteration], "end_s": (starts + times)[iteration] + jitter,
             "compute_s": np.full(len(iteration), compute_s), "exposed_comm_s": exposed[iteration] + jitter,
-            "parameters_crc32": 7919 * iteration + 13,
+            "parameters_crc32": 7919 * iteration + 13, "codec_s": np.zeros(len(iteration)),
         },
         "messages": messages,
         "ports": _ports(generator, behaviour),

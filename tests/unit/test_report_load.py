@@ -66,7 +66,7 @@ def test_load__a_suspect_run_is_there_but_not_trusted(experiment: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "why"), [
-    (5, "written in format 5; this dlcp reads up to 4"),
+    (6, "written in format 6; this dlcp reads up to 5"),
     (0, "result.json names no format_version"),
     (None, "result.json names no format_version"),
 ])  # fmt: skip
@@ -107,6 +107,18 @@ def test_load__older_results_lack_what_came_later(experiment: Path) -> None:
     assert (len(loaded.runs), loaded.left_out) == (12, ())
     assert loaded.table("ports")["received_packets"].isna().any()
     assert queue_counts(loaded).equals(before)
+
+
+def test_load__of_format_4_is_neither_a_hole_nor_a_cost_known(experiment: Path) -> None:
+    run = experiment / "tcp-profile-0"
+    edit(run, format_version=4)
+    table = pq.read_table(run / "iterations.parquet")
+    pq.write_table(table.drop_columns(["codec_s"]), run / "iterations.parquet")
+    assert check_table(run, "iterations") == ""
+    assert load_result(run).costs is None
+    loaded = load(experiment)
+    assert (len(loaded.runs), loaded.left_out) == (12, ())
+    assert loaded.table("iterations")["codec_s"].isna().sum() == len(table)
 
 
 def test_load__broken_directories_are_left_out_with_words(experiment: Path) -> None:

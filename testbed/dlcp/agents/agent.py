@@ -22,6 +22,7 @@ from typing import Any
 from dlcp.agents import probes, profile, records
 from dlcp.agents.background import HostTraffic
 from dlcp.agents.clock import Deadlines, be_punctual
+from dlcp.agents.costs import CostMeter
 from dlcp.agents.files import read_part
 from dlcp.agents.introduction import introduction
 from dlcp.agents.jobs import JobSpec, digest
@@ -33,7 +34,7 @@ from dlcp.errors import Problem
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.endpoint import Endpoint, Floats, TransportError
 from dlcp.transport.opening import meet, open_endpoint, source_ports
-from dlcp.transport.parameter_server import Iteration, parameters_crc32
+from dlcp.transport.parameter_server import Iteration, Server, parameters_crc32
 from dlcp.transport.roles import GradientServer, GradientWorker, Rank
 
 READ_BYTES = 65_536
@@ -54,6 +55,7 @@ class Agent:
         self._rows: list[Iteration] = []
         self._deadlines = Deadlines()
         self._cpu_busy = 0.0
+        self._costs: dict[str, Any] = {}
         self._training: Any = None
         self._evaluate: Callable[[], list[tuple[int, float, float, float]]] | None = None
         self._traffic: HostTraffic | None = None
@@ -118,25 +120,29 @@ class Agent:
         assert self._role is not None
         self.progress["state"] = "running"
         self._role.patience.give_up_at_s = give_up_at
-        before_s = time.process_time()
+        costs = CostMeter()
         self._rows = self._runner(at)
-        self._cpu_busy = (time.process_time() - before_s) / (time.monotonic() - at)
+        self._costs = costs.read()
+        self._cpu_busy = (self._costs["cpu_user_s"] + self._costs["cpu_system_s"]) / (time.monotonic() - at)
         self.progress["state"] = "done"
         return {"end_s": self._rows[-1].end_s} if self._rows else {}
 
     def collect(self, path: str) -> dict[str, Any]:
         """Write this rank's measurements to `path` and return its counters.
 
-        sched_late_s: 99th percentile over timed_waits waits; cpu_busy: this process's share of one core in the job.
+        sched_late_s: 99th percentile over timed_waits waits; cpu_busy: this process's share of one core in the job;
+        costs: see CostMeter.
         """
         assert self._endpoint is not None, "open comes before collect"
         assert self._role is not None, "prepare comes before collect"
-        records.write_record(Path(path), self._rank, self._rows, self._role.completions)
+        holes = self._role.holes if isinstance(self._role, Server) else ()
+        records.write_record(Path(path), self._rank, self._rows, self._role.completions, holes)
         return {
             "transport": self._endpoint.statistics(),
             "sched_late_s": self._deadlines.late_s(),
             "timed_waits": self._deadlines.waits,
             "cpu_busy": self._cpu_busy,
+            "costs": self._costs,
         }
 
     def evaluate(self) -> dict[str, Any]:

@@ -48,6 +48,7 @@ class JobSpec(Frozen):
     learning_rate: float = 0.0
     momentum: float = 0.0
     evaluations: int = 0
+    record_holes: bool = False
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -116,7 +117,7 @@ def plan_job(name: str, job: Job, workload: Workload, scaling: Scaling, seed: in
     common: dict[str, Any] = {
         "name": name, "workers": job.workers, "servers": job.servers, "pattern": job.pattern,
         "iterations": job.iterations, "warmup_iterations": job.warmup_iterations,
-        "bucket_bytes": job.bucket_bytes, "seed": seed,
+        "bucket_bytes": job.bucket_bytes, "seed": seed, "record_holes": job.record_holes,
     }  # fmt: skip
     if isinstance(workload, Profile):
         scale = job.scale(scaling.byte_scale)

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from dlcp.agents.far_clock import FarClock
 from dlcp.agents.jobs import JobSpec
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.endpoint import RELIABLE, Bound, Completion, Leg
-from dlcp.transport.parameter_server import Iteration
+from dlcp.transport.parameter_server import Hole, Iteration
 from dlcp.transport.ring import hop_bound
 from dlcp.transport.ring_worker import chunks_must_arrive
 from dlcp.transport.tagging import Tensor
@@ -25,16 +26,19 @@ _COMPLETION_FIELDS = (
     "peer", "iteration", "tensor", "leg", "received", "bytes", "delivered_bytes", "lost_bytes", "resent_bytes",
     "probes", "start_s", "end_s", "step", "lost_energy_share",
 )  # fmt: skip
-_ROW_FIELDS = ("number", "start_s", "end_s", "compute_s", "parameters_crc32")
+_ROW_FIELDS = ("number", "start_s", "end_s", "compute_s", "parameters_crc32", "codec_s")
 
 
 @dataclass(frozen=True)
 class Record:
-    """One rank's measurements: rows of iterations (none at a server) and of completions, doubles."""
+    """One rank's measurements: rows of iterations (none at a server) and of completions, doubles. holes: rows of
+    iteration, tensor, peer, and how many of hole_packets belong to it, in their order."""
 
     rank: int
     iterations: npt.NDArray[np.float64]
     completions: npt.NDArray[np.float64]
+    holes: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 4), np.int32))
+    hole_packets: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
 
     def on(self, clock: FarClock) -> Record:
         """The same with the instants of a host's clock as its caller's."""
@@ -43,10 +47,12 @@ class Record:
             for name in ("start_s", "end_s") if len(table) else ():
                 column = table[:, names.index(name)]
                 column[:] = clock.here(column.copy())
-        return Record(self.rank, iterations, completions)
+        return replace(self, iterations=iterations, completions=completions)
 
 
-def write_record(path: Path, rank: int, rows: list[Iteration], completions: list[Completion]) -> None:
+def write_record(
+    path: Path, rank: int, rows: list[Iteration], completions: list[Completion], holes: Sequence[Hole] = ()
+) -> None:
     """Store one rank's measurements. Doubles hold every integer here exactly: all are below 2^53."""
     found = [
         (c.peer, c.key.iteration, c.key.tensor, c.key.leg, c.received, c.bytes, c.delivered_bytes, c.lost_bytes,
@@ -60,23 +66,27 @@ def write_record(path: Path, rank: int, rows: list[Iteration], completions: list
             rank=np.array(rank),
             iterations=np.array([[getattr(r, f) for f in _ROW_FIELDS] for r in rows], np.float64),
             completions=np.array(found, np.float64).reshape(-1, len(_COMPLETION_FIELDS)),
+            holes=np.array([(h.iteration, h.tensor, h.peer, len(h.packets)) for h in holes], np.int32).reshape(-1, 4),
+            hole_packets=np.concatenate([np.empty(0, np.int32), *(hole.packets for hole in holes)]),
         )
 
 
 def read_record(path: Path) -> Record:
     """Load what write_record stored."""
     with np.load(path) as stored:
-        return Record(int(stored["rank"]), stored["iterations"], stored["completions"])
+        return Record(
+            int(stored["rank"]), stored["iterations"], stored["completions"], stored["holes"], stored["hole_packets"]
+        )
 
 
 def iteration_columns(spec: JobSpec, records: list[Record]) -> Columns:
     """The table `iterations` of a job."""
     columns: Columns = {name: [] for name in ("job", "worker", "iteration", "warmup", "start_s", "end_s", "compute_s",
-                                              "exposed_comm_s", "parameters_crc32")}  # fmt: skip
+                                              "exposed_comm_s", "parameters_crc32", "codec_s")}  # fmt: skip
     for record in sorted(records, key=lambda r: r.rank):
-        for iteration, start_s, end_s, compute_s, crc32 in record.iterations:
+        for iteration, start_s, end_s, compute_s, crc32, codec_s in record.iterations:
             row = (spec.name, spec.hosts[record.rank], int(iteration), bool(iteration < spec.warmup_iterations),
-                   start_s, end_s, compute_s, max(0.0, end_s - start_s - compute_s), int(crc32))  # fmt: skip
+                   start_s, end_s, compute_s, max(0.0, end_s - start_s - compute_s), int(crc32), codec_s)  # fmt: skip
             for column, value in zip(columns.values(), row, strict=True):
                 column.append(value)
     return columns
@@ -117,6 +127,18 @@ def message_columns(
                bound.bytes_share, float(back[13]), bound.energy_share)  # fmt: skip
         for column, value in zip(columns.values(), row, strict=True):
             column.append(value)
+    return columns
+
+
+def hole_columns(spec: JobSpec, records: list[Record]) -> Columns:
+    """The table `holes` of a job."""
+    columns: Columns = {name: [] for name in ("job", "iteration", "tensor", "src", "dst", "packets")}
+    for record in sorted(records, key=lambda r: r.rank):
+        lists = np.split(record.hole_packets, np.cumsum(record.holes[:, 3])[:-1])
+        for (iteration, tensor, peer, _), lost in zip(record.holes.tolist(), lists, strict=False):
+            row = (spec.name, iteration, tensor, spec.hosts[peer], spec.hosts[record.rank], lost.tolist())
+            for column, value in zip(columns.values(), row, strict=True):
+                column.append(value)
     return columns
 
 

@@ -43,7 +43,7 @@ def make_server(place: Place) -> GradientServer:
     declare(place.endpoint, place.tensors, settings)
     return Server(
         place.endpoint, place.tensors, place.rank - len(spec.workers), spec.worker_ranks, place.parameters,
-        optimizer(spec), bounds=spec.bounds(settings), holes=settings.holes,
+        optimizer(spec), bounds=spec.bounds(settings), holes=settings.holes, record_holes=spec.record_holes,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from dlcp.agents.handles import AgentError, AgentHandle, gather, read_clocks, request_all
 from dlcp.agents.jobs import JobSpec, digest
-from dlcp.agents.records import Columns, iteration_columns, message_columns, read_record
+from dlcp.agents.records import Columns, hole_columns, iteration_columns, message_columns, read_record
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.opening import TCP_PORT, UDP_PORT
 
@@ -31,6 +31,7 @@ class JobResult:
 
     iterations: Columns
     messages: Columns
+    holes: Columns
     statistics: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -119,6 +120,7 @@ class JobSession:
         return JobResult(
             iteration_columns(self._spec, found),
             message_columns(self._spec, tensors, self._settings, found),
+            hole_columns(self._spec, found),
             statistics,
         )
 

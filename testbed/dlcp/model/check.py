@@ -93,6 +93,9 @@ def _check_job(notes: Notes, name: str, job: Job, hosts: Sequence[str] | None) -
         if server in job.workers:
             notes.wrong((*here, "servers", i), f"{server} is a worker of this job already", "one host, one rank")
     _check_pattern(notes, here, job)
+    if job.record_holes and job.pattern != "parameter-server":
+        what = f"a {job.pattern} sums on the way: no rank sees the holes of one worker's gradient"
+        notes.wrong((*here, "record_holes"), what, "leave it out, or write pattern: parameter-server")
     if job.warmup_iterations >= job.iterations:
         what = f"warmup_iterations {job.warmup_iterations} leave nothing of {job.iterations} iterations to measure"
         loc = (*here, "warmup_iterations")

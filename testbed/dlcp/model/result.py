@@ -6,16 +6,16 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 
 Status = Literal["ok", "failed", "unsupported", "suspect"]
 
 TABLES: dict[str, dict[str, str]] = {
-    # one worker's iteration
+    # one worker's iteration. codec_s: what it spent on encoding and decoding what it sent and received
     "iterations": {
         "job": "string", "worker": "string", "iteration": "int32", "warmup": "bool",
         "start_s": "double", "end_s": "double", "compute_s": "double", "exposed_comm_s": "double",
-        "parameters_crc32": "int64",
+        "parameters_crc32": "int64", "codec_s": "double",
     },
     # one tensor's journey on one leg; start: handed to the transport; end: complete at the receiver
     "messages": {
@@ -56,6 +56,11 @@ TABLES: dict[str, dict[str, str]] = {
     "training": {
         "job": "string", "step": "int32", "time_s": "double", "loss": "double", "accuracy": "double",
     },
+    # one message of the push leg that has a hole, of a job with `record_holes`: packets, their numbers in the message
+    "holes": {
+        "job": "string", "iteration": "int32", "tensor": "int32", "src": "string", "dst": "string",
+        "packets": "list<int32>",
+    },
     # one sample of one queue that holds something or did in the sample before; none unless the experiment asks for them
     "backlog": {
         "time_s": "double", "switch": "string", "port": "string", "queue": "int32", "backlog_bytes": "int64",
@@ -71,17 +76,72 @@ TABLES: dict[str, dict[str, str]] = {
 _PORTS_SINCE_3 = ("received", "sent", "dropped_shared", "dropped_down", "dropped_unrouted")
 
 SINCE: dict[str, dict[str, int]] = {
+    "iterations": {"codec_s": 5},
     "messages": {"lost_energy_share": 2, "energy_bound": 2},
     "ports": {f"{name}_{unit}": 3 for name in _PORTS_SINCE_3 for unit in ("packets", "bytes")},
 }
 """Table → column → the format_version that brought it; older results have it unknown."""
 
-TABLE_SINCE: dict[str, int] = {"flows": 3, "backlog": 3}
+TABLE_SINCE: dict[str, int] = {"flows": 3, "backlog": 3, "holes": 5}
 """Table → the format_version that brought it; older results do not have it."""
 
 DROP_CAUSES = ("wred", "tail", "shared", "loss", "down", "unrouted")
 """Of `dropped_CAUSE_packets` and `dropped_CAUSE_bytes` in the table `ports`: the drop profile; the port's buffer or the
 queue's limit; the switch's shared buffer; injected loss; a cut cable; no route to its destination."""
+
+
+class HostCosts(BaseModel):
+    """What a job took at one host, from its start command to its end there.
+
+    cpu_user_s, cpu_system_s: of the agent with all its threads: the transport's work, encoding, summing, steps, and in
+    a real job the training itself; the kernel's share is system time only where it works in the agent's name, so that
+    interrupts are in the machine's costs alone. Packets and frame bytes are the transport's since it was opened, all
+    headers from Ethernet's on counted; resent_bytes: payload that was sent again.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    cpu_user_s: float
+    cpu_system_s: float
+    sent_packets: int
+    sent_bytes: int
+    received_packets: int
+    received_bytes: int
+    resent_packets: int
+    resent_bytes: int
+
+
+class MachineCosts(BaseModel):
+    """hosts: of the job, that are this machine. cpu_s: busy seconds of all its cores while the job ran, whoever took
+    them: in an emulation the switches and links, the background and what watches are in it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    hosts: list[str]
+    cores: int
+    cpu_s: float
+
+
+class Costs(BaseModel):
+    """What a job took: host → its costs, and the machines underneath, each once."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    hosts: dict[str, HostCosts]
+    machines: list[MachineCosts]
+
+
+class Tenant(BaseModel):
+    """A job that ran beside the measured one; its iterations and messages are in the tables, by its name.
+
+    jct_s, ideal: as in RunResult."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    scheme: str
+    label: str
+    jct_s: float
+    ideal: dict[str, float] = Field(default_factory=dict)
 
 
 class RunResult(BaseModel):
@@ -93,7 +153,10 @@ class RunResult(BaseModel):
     "faults": what was done to the fabric, when; "pfc": how often ports were paused. ideal: the
     ideal transport's iteration time, job completion time, and the communication and compute that they follow from,
     seconds. jct_s: first iteration's start to last worker's end. intended, effective: what switches and hosts should
-    do and do, in one shape. degradations: what a switch cannot do of what it should, and does instead, a line each.
+    do and do, in one shape. costs: None = unknown (an older result). tuning: the record of the search that found knobs
+    for this job (model.tuning.Tuned), empty when none did. tenants: job → what became of it. extra: what a scheme tells
+    of itself beyond all this, by name.
+    degradations: what a switch cannot do of what it should, and does instead, a line each.
     fidelity: monitor → {value, bound, unit, ok, meaning, source}. unwatched: monitor → why it was not watched there.
     """
 
@@ -118,6 +181,10 @@ class RunResult(BaseModel):
     traffic: dict[str, int] = Field(default_factory=dict)
     knobs: dict[str, Any] = Field(default_factory=dict)
     statistics: dict[str, Any] = Field(default_factory=dict)
+    costs: Costs | None = None
+    tuning: dict[str, Any] = Field(default_factory=dict)
+    tenants: dict[str, Tenant] = Field(default_factory=dict)
+    extra: dict[str, Any] = Field(default_factory=dict)
     topology: dict[str, Any] = Field(default_factory=dict)
     intended: dict[str, Any] = Field(default_factory=dict)
     effective: dict[str, Any] = Field(default_factory=dict)

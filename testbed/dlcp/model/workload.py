@@ -122,6 +122,7 @@ class Job(Frozen):
     warmup_iterations: left out of iteration and message statistics (cold windows, first touch).
     byte_scale: instead of the experiment's, for a model of another size: the same links then stand for other ones of
     the lab under this job. background, faults: instead of the experiment's, so that jobs can be points of an axis.
+    record_holes: note which packets of each push were never delivered, in the table `holes`.
     """
 
     workload: str
@@ -134,6 +135,7 @@ class Job(Frozen):
     byte_scaled: bool = True
     byte_scale: float | None = Field(default=None, ge=1)
     evaluations: int = Field(default=10, ge=1)
+    record_holes: bool = False
     background: tuple[Background, ...] | None = None
     faults: tuple[Fault, ...] | None = None
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from dlcp.agents.background_session import BackgroundResult, BackgroundSession
+from dlcp.agents.costs import costs_of
 from dlcp.agents.handles import AgentError, AgentHandle
 from dlcp.agents.records import Columns
 from dlcp.agents.session import HEAD_START_S, JobResult, JobSession
@@ -191,6 +192,7 @@ class Conductor:
     def _write(self, job: JobResult, training: Columns | None, seen: Seen, observed: _Observed) -> None:
         write_columns(self._directory, "iterations", job.iterations)
         write_columns(self._directory, "messages", job.messages)
+        write_columns(self._directory, "holes", job.holes)
         write_rows(self._directory, "ports", seen.ports or [])
         if observed.background is None:
             write_rows(self._directory, "flows", [])
@@ -212,6 +214,7 @@ class Conductor:
 
     def _judge(self, result: RunResult, job: JobResult, seen: Seen, observed: _Observed) -> None:
         result.jct_s = observed.duration_s
+        result.costs = costs_of(job.statistics)
         result.traffic = {self._plan.settings.kind: sum(job.messages["delivered_bytes"])}
         result.ideal = self._ideal(job)
         background = observed.background.totals if observed.background is not None else {}
@@ -233,7 +236,8 @@ class Conductor:
             result.status, result.reason = "failed", broken
         elif reasons := fidelity.reasons(result.fidelity):
             result.status, result.reason = "suspect", reasons
-        result.statistics |= job.statistics | {"background": background} | seen.statistics
+        counters = {host: {k: v for k, v in found.items() if k != "costs"} for host, found in job.statistics.items()}
+        result.statistics |= counters | {"background": background} | seen.statistics
 
     def _utilisation(self, ports: Rows, duration_s: float) -> float:
         """The busiest port's bytes against what its shaper lets through while the job ran, buffer emptied after."""

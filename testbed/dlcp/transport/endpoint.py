@@ -163,7 +163,11 @@ class Endpoint(Protocol):
         """
 
     def statistics(self) -> dict[str, Any]:
-        """Counters since the start: packets, bytes sent and received, resent, losses, socket overflow, …"""
+        """Counters since the start: packets, bytes sent and received, resent, losses, socket overflow, …
+
+        "wire", alike for all transports: sent_packets, sent_bytes, received_packets, received_bytes (frames with all
+        headers from Ethernet's on), resent_packets, resent_bytes (payload).
+        """
 
     def close(self) -> None:
         """Free sockets and threads. Safe to call twice."""

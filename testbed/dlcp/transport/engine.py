@@ -216,6 +216,13 @@ class DlcpEndpoint:
         for rank in range(lib.DLCP_MAX_RANKS):
             if lib.dlcp_engine_peer_statistics(self._engine, rank, one) == 0:
                 found["peers"][rank] = _as_dict(one[0])
+        below = lib.DLCP_FRAME_OVERHEAD_BYTES - lib.DLCP_HEADER_BYTES  # what the kernel puts before a datagram
+        found["wire"] = {
+            "sent_packets": found["packets_sent"], "sent_bytes": found["bytes_sent"] + below * found["packets_sent"],
+            "received_packets": found["packets_received"],
+            "received_bytes": found["bytes_received"] + below * found["packets_received"],
+            "resent_packets": found["packets_resent"], "resent_bytes": found["bytes_resent"],
+        }  # fmt: skip
         return found
 
     def close(self) -> None:

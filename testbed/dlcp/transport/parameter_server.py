@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.bounds import Bounds
@@ -68,6 +69,7 @@ class Iteration:
     iteration's may; the last one ends when all parameters have come. CLOCK_MONOTONIC seconds.
 
     compute_s: forward and backward without any waiting. parameters_crc32: of what the iteration made of them.
+    codec_s: what encoding and decoding took, where a scheme compresses.
     """
 
     number: int
@@ -75,6 +77,17 @@ class Iteration:
     end_s: float = 0.0
     compute_s: float = 0.0
     parameters_crc32: int = 0
+    codec_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Hole:
+    """What never came of one push: the packets' numbers in the message, ascending. peer: the worker's rank."""
+
+    iteration: int
+    tensor: int
+    peer: int
+    packets: npt.NDArray[np.int32]
 
 
 class _Rank(ABC):
@@ -196,7 +209,8 @@ class Server(_Rank):
     parameters: the whole flat vector; only its own tensors' ranges are read and updated. workers: ranks, in the
     order in which their gradients are summed. bounds: as in Worker.
     holes: a gradient's hole counts as `zero`; or the mean is over those that arrived, packet by packet (`rescale`); or
-    a worker's hole holds its gradient of the iteration before (`last`).
+    a worker's hole holds its gradient of the iteration before (`last`). record_holes: keep in `holes` which packets of
+    which push never came.
     """
 
     def __init__(
@@ -210,17 +224,20 @@ class Server(_Rank):
         *,
         bounds: Bounds | None = None,
         holes: Literal["zero", "rescale", "last"] = "zero",
+        record_holes: bool = False,
         stall_timeout_s: float = STALL_TIMEOUT_S,
     ) -> None:
         super().__init__(endpoint, tensors, stall_timeout_s)
         self.parameters = parameters
+        self.holes: list[Hole] = []
         self._workers = workers
         self._optimizer = optimizer
         self._own = [number for number, tensor in enumerate(tensors) if tensor.server == index]
         self._inbox = {t: np.zeros((len(workers), tensors[t].elements), np.float32) for t in self._own}
         self._arrived = {t: np.zeros((len(workers), packets(tensors[t].elements)), np.uint16) for t in self._own}
         self._bounds = bounds
-        self._holes = holes
+        self._filling = holes
+        self._record_holes = record_holes
         self._state = {t: optimizer.state(t, parameters[tensors[t].start : tensors[t].stop]) for t in self._own}
         self._missing = {t: set(workers) for t in self._own}
         self._pulling = {t: set[int]() for t in self._own}
@@ -274,6 +291,10 @@ class Server(_Rank):
         tensor = completion.key.tensor
         if completion.received:
             self._missing[tensor].discard(completion.peer)
+            if self._record_holes and completion.lost_bytes:
+                arrived = self._arrived[tensor][self._workers.index(completion.peer)]
+                missing = np.flatnonzero(arrived == 0).astype(np.int32)
+                self.holes.append(Hole(completion.key.iteration, tensor, completion.peer, missing))
         else:
             self._pulling[tensor].discard(completion.peer)
         # The last pull's data are the parameters themselves: they must not change before every worker has them.
@@ -284,7 +305,7 @@ class Server(_Rank):
         """Sum in rank order, divide, step, expect the next pushes, send the pulls."""
         iteration, found = self._iteration[tensor], self._tensors[tensor]
         inbox = self._inbox[tensor]
-        total = average(inbox, self._arrived[tensor] if self._holes == "rescale" else None)
+        total = average(inbox, self._arrived[tensor] if self._filling == "rescale" else None)
         parameters = self.parameters[found.start : found.stop]
         self._optimizer.step(iteration, parameters, self._state[tensor], total)
         self._pulling[tensor] = set(self._workers)  # before the count: another thread asks has_served
@@ -299,10 +320,11 @@ class Server(_Rank):
 
     def _expect(self, tensor: int) -> None:
         key = MessageKey(self._iteration[tensor], tensor, Leg.PUSH)
-        placement = Placement.KEEP if self._holes == "last" else Placement.ZERO
+        placement = Placement.KEEP if self._filling == "last" else Placement.ZERO
         bound = _bounds_of(self._bounds, Leg.PUSH, key.iteration)
         for row, worker in enumerate(self._workers):
-            arrived = self._arrived[tensor][row] if self._holes == "rescale" else None
+            counted = self._filling == "rescale" or self._record_holes
+            arrived = self._arrived[tensor][row] if counted else None
             self._endpoint.receive(
                 worker, key, self._inbox[tensor][row], placement=placement, bound=bound, contributors=arrived
             )

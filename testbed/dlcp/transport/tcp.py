@@ -150,9 +150,11 @@ class TcpEndpoint:
     def statistics(self) -> dict[str, Any]:
         """Bytes with framing, and per peer what the kernel says of the connection (times in seconds)."""
         per_peer: dict[str, Any] = {}
+        infos = []
         for peer, connection in self._connections.items():
             with contextlib.suppress(OSError):  # a connection that is gone has nothing left to say
                 info = read_tcp_info(connection.sock)
+                infos.append(info)
                 per_peer[str(peer)] = {
                     "rto_s": info.rto_s, "rtt_s": info.rtt_s, "cwnd_packets": info.cwnd_packets,
                     "resent_packets": info.resent_packets, "resent_bytes": info.resent_bytes,
@@ -167,6 +169,16 @@ class TcpEndpoint:
             "rejected_connections": self._identity.rejected,
             "congestion_control": self._settings.tcp_congestion_control,
             "connections": per_peer,
+            "wire": {
+                "sent_packets": sum(info.sent_packets for info in infos),
+                "sent_bytes": sum(info.sent_bytes + info.sent_packets * info.header_bytes for info in infos),
+                "received_packets": sum(info.received_packets for info in infos),
+                "received_bytes": sum(
+                    info.received_bytes + info.received_packets * info.header_bytes for info in infos
+                ),
+                "resent_packets": sum(info.resent_packets for info in infos),
+                "resent_bytes": sum(info.resent_bytes for info in infos),
+            },
         }
 
     def close(self) -> None:
