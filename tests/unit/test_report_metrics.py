@@ -165,3 +165,18 @@ def test_metric_names__are_read_without_pandas() -> None:
     words = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert words[:2] == ["False", "False"]
     assert {"jct_s", "message_p99_s", "iteration_p50_s", "final_accuracy", "time_to_accuracy_s"} <= set(words)
+
+
+def test_samples__leave_out_tenants_beside_the_job(tmp_path: Path) -> None:
+    mine = [message(iteration=i, end_s=1.0, bound=0.0) for i in range(20)]
+    theirs = [message(iteration=i, end_s=50.0, lost=900, bound=0.1, job="beside") for i in range(20)]
+    write_run(tmp_path / "a", result(), {"messages": rows("messages", *mine, *theirs)})
+    loaded = load(tmp_path)
+    assert samples(loaded, "j", "DLCP", METRICS["push_p50_s"]).values.tolist() == [1.0] * 20
+    assert losses(loaded)[["messages", "violations"]].to_numpy().tolist() == [[20, 0]]
+
+
+def test_table__reads_the_columns_that_are_asked_for(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", result(), {"messages": rows("messages", message())})
+    table = load(tmp_path).table("messages", ("leg", "bytes"))
+    assert list(table) == ["leg", "bytes", "run_id", "label", "repeat", "trusted", "scheme"]

@@ -161,3 +161,17 @@ def test_quantile_ratio_interval__holds_the_true_ratio_and_refuses_as_its_parts_
     refused = quantile_ratio_interval((ours[:500], blocks[:500]), (theirs, blocks), 0.99, seed=1)
     assert refused.value is None
     assert refused.why == "p99 needs 1000 samples, there are 500"
+
+
+@pytest.mark.parametrize(("count", "blocks", "q"), [(5000, 40, 0.99), (20_011, 251, 0.999), (3000, 17, 0.95)])
+def test_quantile_interval__is_that_of_whole_resampled_copies(count: int, blocks: int, q: float) -> None:
+    """Every draw written out in full, sample by sample, gives the same interval to the last digit."""
+    generator = np.random.default_rng(11)
+    block = generator.integers(0, blocks, count)
+    samples = generator.lognormal(0, 1, count) * (1 + block % 3)
+    drawn = np.random.default_rng(5).multinomial(blocks, np.full(blocks, 1 / blocks), size=1000)
+    full = [np.quantile(np.repeat(samples, weights[block]), q, method="inverted_cdf") for weights in drawn]
+    found = quantile_interval(samples, block, q, seed=5)
+    assert (found.low, found.high) == tuple(np.quantile(full, [0.025, 0.975]))
+    order = np.argsort(samples)
+    assert found == quantile_interval(samples[order], block[order], q, seed=5)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from dlcp.report.digest import Losses
 from dlcp.report.load import Results
 
 
@@ -17,23 +18,23 @@ def losses(results: Results) -> pd.DataFrame:
     (the largest), worst_share (largest loss of one tensor on one journey), worst_of_bound (largest loss over its own
     bound), violations (journeys that lost more than their bound).
     """
-    table = results.table("messages")
-    table = table[table["trusted"].astype(bool)]
     rows = []
-    for job, label, mine in _cells(results, table):
-        share = mine["lost_bytes"].astype(float) / mine["bytes"].astype(float)
-        bound = mine["loss_bound"].astype(float).fillna(0.0)
-        bounded = mine[bound > 0]
-        of = bounded if len(bounded) else mine
-        energy = of["lost_energy_share"].astype(float) * of["bytes"].astype(float)
-        rows.append({
-            "job": job, "label": label, "messages": len(mine), "bounded": len(bounded),
-            "lost_share": float(of["lost_bytes"].sum() / of["bytes"].sum()),
-            "lost_energy": float(energy.sum(skipna=False) / of["bytes"].sum()),
-            "bound": float(bound.max()), "worst_share": float(share.max()),
-            "worst_of_bound": float((share / bound)[bound > 0].max()) if len(bounded) else 0.0,
-            "violations": int((mine["lost_bytes"].astype(float) > bound * mine["bytes"].astype(float)).sum()),
-        })  # fmt: skip
+    for job in results.jobs:
+        for label in results.labels(job):
+            found = [results.digest(run) for run in results.of(job, label) if run.trusted]
+            found = [one for one in found if one.every.messages]
+            if not found:
+                continue
+            every, bounded = (sum(parts, Losses()) for parts in zip(*((one.every, one.bounded) for one in found),
+                                                                    strict=True))  # fmt: skip
+            of = bounded if bounded.messages else every
+            rows.append({
+                "job": job, "label": label, "messages": every.messages, "bounded": bounded.messages,
+                "lost_share": of.lost_bytes / of.bytes, "lost_energy": of.lost_energy_bytes / of.bytes,
+                "bound": max(one.bound for one in found), "worst_share": max(one.worst_share for one in found),
+                "worst_of_bound": max(one.worst_of_bound for one in found),
+                "violations": sum(one.violations for one in found),
+            })  # fmt: skip
     columns = ["job", "label", "messages", "bounded", "lost_share", "lost_energy", "bound", "worst_share",
                "worst_of_bound", "violations"]  # fmt: skip
     return pd.DataFrame(rows, columns=columns)
@@ -44,11 +45,9 @@ def replicas(results: Results) -> pd.DataFrame:
 
     Columns: job, label, iterations (checked: those with a checksum, and pulls that must lose nothing), differing.
     """
-    table = results.table("iterations").dropna(subset=["parameters_crc32"])
-    messages = results.table("messages")
-    drifting = messages[(messages["leg"] == "pull") & (messages["loss_bound"].astype(float) > 0)]
-    lossy = pd.MultiIndex.from_frame(drifting[["run_id", "iteration"]])
-    table = table[~pd.MultiIndex.from_frame(table[["run_id", "iteration"]]).isin(lossy)]
+    table = results.table("iterations", ("job", "iteration", "parameters_crc32")).dropna(subset=["parameters_crc32"])
+    drifting = [(run.result.run_id, one) for run in results.runs for one in results.digest(run).drifting]
+    table = table[~pd.MultiIndex.from_frame(table[["run_id", "iteration"]]).isin(drifting)]
     table = table[table["trusted"].astype(bool)]
     rows = []
     for job, label, mine in _cells(results, table):

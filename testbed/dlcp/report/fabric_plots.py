@@ -32,7 +32,11 @@ _BAR = 0.26
 
 def queue_counts(results: Results) -> pd.DataFrame:
     """Packets by job, label, queue and precedence, a run (mean over trusted runs), all ports together."""
-    table = results.table("ports")
+    return results.made("queue counts", lambda: _queue_counts(results))
+
+
+def _queue_counts(results: Results) -> pd.DataFrame:
+    table = results.table("ports", ("queue", "precedence", *_COUNTS))
     table = table[table["trusted"].astype(bool)]
     runs = table.groupby("run_id")["run_id"].transform("size")
     jobs = {run.result.run_id: run.result.job for run in results.runs}
@@ -162,7 +166,7 @@ def _roles(results: Results) -> dict[str, str]:
     job = results.example().run.get("job")
     if isinstance(job, dict) and "workers" in job and "servers" in job:
         return dict.fromkeys(job["workers"], "worker") | dict.fromkeys(job["servers"], "server")
-    push = results.table("messages")
+    push = results.table("messages", ("leg", "src", "dst"))
     push = push[push["leg"] == "push"]
     return dict.fromkeys(map(str, push["src"].unique()), "worker") | dict.fromkeys(
         map(str, push["dst"].unique()), "server"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 import pyarrow as pa
@@ -17,6 +17,9 @@ from pydantic import ValidationError
 from dlcp.errors import Problem
 from dlcp.model.experiment import Expectation
 from dlcp.model.result import FORMAT_VERSION, SINCE, TABLES, RunResult
+from dlcp.report.digest import RunDigest, digest_all
+
+Made = TypeVar("Made")
 
 RUN_COLUMNS = ("run_id", "label", "repeat", "trusted")
 """Columns that every table gets from its run. `label` is the scheme's name in tables and plots."""
@@ -51,7 +54,7 @@ class Results:
     directory: Path
     runs: tuple[Run, ...]
     left_out: tuple[LeftOut, ...] = ()
-    _tables: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
+    _made: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -60,14 +63,30 @@ class Results:
         rows = [{name: getattr(run.result, name) for name in names} | {"trusted": run.trusted} for run in self.runs]
         return pd.DataFrame(rows, columns=[*names, "trusted"])
 
-    def table(self, name: str) -> pd.DataFrame:
-        """A table of TABLES over all runs that have it, with RUN_COLUMNS; empty, with columns, if none has."""
-        if name not in self._tables:
-            parts = [_read_table(run, name) for run in self.runs]
-            parts = [part for part in parts if part is not None and len(part)]
-            empty = pd.DataFrame(columns=[*TABLES[name], *RUN_COLUMNS, "scheme"])
-            self._tables[name] = pd.concat(parts, ignore_index=True) if parts else empty
-        return self._tables[name]
+    def table(self, name: str, columns: Collection[str] | None = None) -> pd.DataFrame:
+        """A table of TABLES over all runs that have it, with RUN_COLUMNS; empty, with columns, if none has.
+
+        columns: only these are read. For the durations and losses of millions of messages see `digest`.
+        """
+        wanted = tuple(TABLES[name] if columns is None else columns)
+        return self.made(("table", name, wanted), lambda: self._table(name, wanted))
+
+    def _table(self, name: str, wanted: tuple[str, ...]) -> pd.DataFrame:
+        parts = [_read_table(run, name, wanted) for run in self.runs]
+        parts = [part for part in parts if part is not None and len(part)]
+        empty = pd.DataFrame(columns=[*wanted, *RUN_COLUMNS, "scheme"])
+        return pd.concat(parts, ignore_index=True) if parts else empty
+
+    def digest(self, run: Run) -> RunDigest:
+        """What `messages` and `iterations` of a run say, read once."""
+        return self.made("digests", lambda: digest_all(self.runs))[run.result.run_id]
+
+    def made(self, key: Any, make: Callable[[], Made]) -> Made:
+        """What `make` gives, made once for these results."""
+        if key not in self._made:
+            self._made[key] = make()
+        found: Made = self._made[key]
+        return found
 
     @property
     def jobs(self) -> tuple[str, ...]:
@@ -198,11 +217,13 @@ def _wrong_with(file: Path, table: str) -> str:
     return f"lacks {', '.join(lacking)}" if lacking else ""
 
 
-def _read_table(run: Run, name: str) -> pd.DataFrame | None:
+def _read_table(run: Run, name: str, wanted: tuple[str, ...]) -> pd.DataFrame | None:
     file = run.path / f"{name}.parquet"
     if not file.is_file():
         return None
-    frame: pd.DataFrame = pq.read_table(file).to_pandas().reindex(columns=list(TABLES[name]))
+    present = set(pq.read_schema(file).names)
+    table = pq.read_table(file, columns=[column for column in wanted if column in present])
+    frame: pd.DataFrame = table.to_pandas().reindex(columns=list(wanted))
     result = run.result
     return frame.assign(run_id=result.run_id, label=result.label, repeat=result.repeat, trusted=run.trusted,
                         scheme=result.scheme)  # fmt: skip

@@ -10,13 +10,11 @@ import pandas as pd
 
 from dlcp.model.metrics import METRICS, Metric
 from dlcp.model.result import DROP_CAUSES
+from dlcp.report.digest import Durations, RunDigest
 from dlcp.report.load import Results
 from dlcp.report.statistics import quantile, refuse_quantile
 
 _DROPS = [f"dropped_{cause}_packets" for cause in DROP_CAUSES]
-
-_BLOCKS_A_RUN = 1_000_000
-"""More than a job's iterations: run number × this + iteration names a block."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ def run_metrics(results: Results) -> pd.DataFrame:
     NaN = the run does not have it (no `training` table, no ideal given), or its samples cannot carry it.
     """
     frame = results.frame.set_index("run_id", drop=False)
-    frame = frame.join(_durations(results)).join(_messages(results)).join(_ports(results)).join(_training(results))
+    frame = frame.join(_digested(results)).join(_ports(results)).join(_training(results))
     ideal = pd.DataFrame([run.result.ideal for run in results.runs], index=frame.index)
     for name, over in (("jct_over_ideal", "jct_s"), ("iteration_over_ideal", "iteration_p50_s")):
         best = ideal["jct_s" if over == "jct_s" else "iteration_s"] if len(ideal.columns) else np.nan
@@ -44,22 +42,29 @@ def run_metrics(results: Results) -> pd.DataFrame:
 
 
 def samples(results: Results, job: str, label: str, metric: Metric) -> Samples:
-    """The pooled samples behind a quantile metric, over the trusted runs of one scheme and job."""
-    table = _timed(results, metric)
-    mine = table[(table["job"] == job) & (table["label"] == label) & table["trusted"].astype(bool)]
-    runs = pd.factorize(mine["run_id"])[0].astype(np.int64)
-    blocks = runs * _BLOCKS_A_RUN + mine["iteration"].to_numpy(dtype=np.int64)
-    return Samples(mine["duration_s"].to_numpy(dtype=np.float64), blocks)
+    """The pooled samples behind a quantile metric, ascending, over the trusted runs of one scheme and job."""
+    source = _source(metric)
+    return results.made(("samples", job, label, source), lambda: _pooled(results, job, label, source))
 
 
-def message_durations(results: Results) -> pd.DataFrame:
-    """Completed messages after warm-up: job, label, run_id, trusted, leg, iteration, duration_s."""
-    return _with_duration(results.table("messages"), ["leg"])
+def _source(metric: Metric) -> str:
+    """Which durations of a run's digest the metric is of."""
+    return metric.name.split("_")[0]
 
 
-def iteration_durations(results: Results) -> pd.DataFrame:
-    """Workers' iterations after warm-up: job, label, run_id, trusted, iteration, duration_s, exposed_comm_s."""
-    return _with_duration(results.table("iterations"), ["exposed_comm_s"])
+def _pooled(results: Results, job: str, label: str, source: str) -> Samples:
+    found = [results.digest(run).legs.get(source) for run in results.of(job, label) if run.trusted]
+    parts = [part for part in found if part is not None and len(part.values)]
+    if not parts:
+        return Samples(np.empty(0), np.empty(0, np.int64))
+    blocks, taken = [], 0
+    for part in parts:
+        names, block = np.unique(part.iterations, return_inverse=True)
+        blocks.append(block + taken)
+        taken += len(names)
+    values = np.concatenate([part.values for part in parts])
+    order = np.argsort(values, kind="stable")
+    return Samples(values[order], np.concatenate(blocks)[order])
 
 
 def target_accuracy(results: Results, job: str) -> float | None:
@@ -69,60 +74,38 @@ def target_accuracy(results: Results, job: str) -> float | None:
     return float(mine.groupby("run_id")["accuracy"].max().min()) if len(mine) else None
 
 
-def _with_duration(table: pd.DataFrame, extra: list[str]) -> pd.DataFrame:
-    counted = table[~table["warmup"].astype(bool)].dropna(subset=["start_s", "end_s"])
-    durations = (counted["end_s"] - counted["start_s"]).astype(float)
-    columns = ["job", "label", "run_id", "trusted", "iteration", *extra]
-    return counted[columns].assign(duration_s=durations)
+def _digested(results: Results) -> pd.DataFrame:
+    """Per run: the quantile metrics that its own samples carry, the mean exposed communication, and the shares of bytes
+    and energy lost (push) and of bytes sent again (both legs). Warm-up counts in the shares."""
+    return pd.DataFrame.from_dict({run.result.run_id: _figures(results.digest(run)) for run in results.runs},
+                                  orient="index", dtype=float)  # fmt: skip
 
 
-def _timed(results: Results, metric: Metric) -> pd.DataFrame:
-    source = metric.name.split("_")[0]
-    if source == "iteration":
-        return iteration_durations(results)
-    table = message_durations(results)
-    return table if source == "message" else table[table["leg"] == source]
+def _figures(digest: RunDigest) -> dict[str, float]:
+    quantiles = {metric.name: _quantile(digest.legs.get(_source(metric)), metric.quantile)
+                 for metric in METRICS.values() if metric.quantile is not None}  # fmt: skip
+    return quantiles | {
+        "exposed_comm_s": digest.exposed_comm_s,
+        "lost_share": _share(digest.pushed.lost_bytes, digest.pushed.bytes),
+        "lost_energy_share": _share(digest.pushed.lost_energy_bytes, digest.pushed.bytes),
+        "resent_share": _share(digest.resent_bytes, digest.every.bytes),
+    }
 
 
-def _durations(results: Results) -> pd.DataFrame:
-    """Per run: the quantile metrics that its own samples carry, and the mean exposed communication."""
-    columns: dict[str, pd.Series[float]] = {}
-    for metric in METRICS.values():
-        if metric.quantile is not None:
-            columns[metric.name] = _by_run(_timed(results, metric), metric.quantile)
-    iterations = iteration_durations(results)
-    columns["exposed_comm_s"] = iterations.groupby("run_id")["exposed_comm_s"].mean()
-    return pd.DataFrame(columns)
+def _quantile(durations: Durations | None, q: float) -> float:
+    if durations is None or refuse_quantile(durations.values, durations.iterations, q):
+        return float("nan")
+    return quantile(durations.values, q)
 
 
-def _by_run(table: pd.DataFrame, q: float) -> pd.Series[float]:
-    found: dict[str, float] = {}
-    for run_id, mine in table.groupby("run_id"):
-        values = mine["duration_s"].to_numpy(dtype=np.float64)
-        refused = refuse_quantile(values, mine["iteration"].to_numpy(dtype=np.int64), q)
-        found[str(run_id)] = float("nan") if refused else quantile(values, q)
-    return pd.Series(found, dtype=float)
-
-
-def _messages(results: Results) -> pd.DataFrame:
-    """Per run: shares of bytes and energy lost (push) and of bytes sent again (both legs). Warm-up counts here."""
-    table = results.table("messages")
-    totals = table.groupby("run_id")[["bytes", "resent_bytes"]].sum(min_count=1)
-    pushed = table[table["leg"] == "push"]
-    energy = (pushed["lost_energy_share"].astype(float) * pushed["bytes"].astype(float)).groupby(pushed["run_id"])
-    push = pushed.groupby("run_id")[["bytes", "lost_bytes"]].sum(min_count=1)
-    return pd.DataFrame({
-        "lost_share": push["lost_bytes"] / push["bytes"],
-        "lost_energy_share": energy.sum(min_count=1) / push["bytes"],
-        "resent_share": totals["resent_bytes"] / totals["bytes"],
-    })  # fmt: skip
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else float("nan")
 
 
 def _ports(results: Results) -> pd.DataFrame:
-    table = results.table("ports")
-    totals = table.groupby("run_id")[
-        ["enqueued_packets", *_DROPS, "marked_ce_packets"]
-    ].sum()  # older results know fewer causes
+    counts = ["enqueued_packets", *_DROPS, "marked_ce_packets"]
+    table = results.table("ports", counts)
+    totals = table.groupby("run_id")[counts].sum()  # older results know fewer causes
     dropped = totals[_DROPS].sum(axis=1)
     enqueued = totals["enqueued_packets"]
     return pd.DataFrame({

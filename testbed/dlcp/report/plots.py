@@ -17,7 +17,7 @@ from dlcp.model.samples import MIN_BEYOND
 from dlcp.report import style
 from dlcp.report.comparison import Comparison, JobComparison
 from dlcp.report.metrics import Samples, samples
-from dlcp.report.statistics import Estimate, mean_interval, quantile, refuse_quantile
+from dlcp.report.statistics import Estimate, mean_interval, quantile, quantiles, refuse_quantile
 from dlcp.report.words import unit_of
 
 Floats = npt.NDArray[np.float64]
@@ -154,7 +154,7 @@ def _levels(durations_s: Floats) -> tuple[Floats, Floats]:
     than MIN_BEYOND samples remain."""
     last = min(max(MIN_BEYOND / len(durations_s), 1e-5), 0.5)
     beyond = np.concatenate([np.linspace(1, 0.1, 120, endpoint=False), np.geomspace(0.1, last, 160)])
-    return np.quantile(durations_s, 1 - beyond, method="inverted_cdf") * 1e3, beyond
+    return quantiles(durations_s, 1 - beyond) * 1e3, beyond
 
 
 def draw_tail(tail: Axes, drawn: Samples, look: style.SchemeStyle, label: str) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +19,7 @@ from scipy import stats
 from dlcp.model.samples import too_few_for
 
 Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
+Integers = npt.NDArray[Any]
 
 CONFIDENCE = 0.95
 MIN_REPEATS = 5
@@ -97,17 +99,38 @@ def refuse_quantile(samples: Floats, blocks: Integers, q: float) -> str:
     if why := too_few_for(q, len(samples)):
         return why
     if q > 0.9:
-        beyond = round((1 - q) * len(samples), 6)
-        slowest = blocks[np.argpartition(samples, len(samples) - int(beyond))[-int(beyond) :]]
-        sources = len(np.unique(slowest))
+        beyond = int(round((1 - q) * len(samples), 6))
+        sources = len(np.unique(blocks[_largest(samples, beyond)]))
         if sources < MIN_BLOCKS_BEYOND:
-            return f"the {int(beyond)} samples beyond p{100 * q:g} come from only {sources} iterations"
+            return f"the {beyond} samples beyond p{100 * q:g} come from only {sources} iterations"
     return ""
+
+
+def _largest(samples: Floats, count: int) -> npt.NDArray[np.intp]:
+    """Indices of the `count` largest samples, the largest first. Ascending samples cost nothing."""
+    n = len(samples)
+    count = min(count, n)
+    if _ascending(samples):
+        return np.arange(n - 1, n - 1 - count, -1)
+    found = np.argpartition(samples, n - count)[n - count :]
+    order: npt.NDArray[np.intp] = found[np.argsort(-samples[found], kind="stable")]
+    return order
+
+
+def _ascending(samples: Floats) -> bool:
+    return bool(np.all(samples[1:] >= samples[:-1]))
 
 
 def quantile(samples: Floats, q: float) -> float:
     """The smallest sample that at least a share q of the samples does not exceed (a value that did occur)."""
-    return float(np.quantile(samples, q, method="inverted_cdf"))
+    return float(quantiles(samples, np.array([q]))[0])
+
+
+def quantiles(samples: Floats, levels: Floats) -> Floats:
+    """Such a quantile at each level."""
+    ordered = samples if _ascending(samples) else np.sort(samples)
+    at = np.maximum(np.ceil(len(ordered) * levels - 1), 0).astype(np.int64)
+    return ordered[at]
 
 
 def quantile_interval(samples: Floats, blocks: Integers, q: float, *, seed: int) -> Estimate:
@@ -149,23 +172,54 @@ def _resampled_quantiles(samples: Floats, blocks: Integers, q: float, seed: int)
     A draw gives each block a weight; only the slowest samples are walked, from the top down, until their weight
     exceeds the share 1 − q. Twice as many are taken when a draw needs more.
     """
-    names, block_of = np.unique(blocks, return_inverse=True)
-    sizes = np.bincount(block_of)
-    generator = np.random.default_rng(seed)
-    weights = generator.multinomial(len(names), np.full(len(names), 1 / len(names)), size=RESAMPLES)
+    names, block_of = _numbered(blocks)
+    sizes = np.bincount(block_of, minlength=names)
+    weights = _weights(names, seed)
     beyond = (1 - q) * (weights @ sizes) + 1e-9
-    order = np.argsort(samples)[::-1]
     walked = math.ceil(3 * (1 - q) * len(samples))
     while True:
-        top = order[:walked]
-        found = np.empty(RESAMPLES)
-        enough = len(top) == len(samples)
-        for start in range(0, RESAMPLES, 100):
-            part = slice(start, start + 100)
-            reached = np.cumsum(weights[part][:, block_of[top]], axis=1) > beyond[part, None]
-            found[part] = samples[top[np.argmax(reached, axis=1)]]
-            if not (enough or reached[:, -1].all()):
-                break
-        else:
-            return found
+        top = _largest(samples, walked)
+        found = _walk(weights, block_of[top], beyond)
+        if found is not None:
+            return samples[top[found]]
         walked *= 2
+
+
+def _numbered(blocks: Integers) -> tuple[int, Integers]:
+    """How many blocks there are, and each sample's as 0, 1, …"""
+    last = int(blocks.max())
+    if int(blocks.min()) >= 0 and last < 10 * len(blocks) + 1000 and np.bincount(blocks).all():
+        return last + 1, blocks
+    names, numbered = np.unique(blocks, return_inverse=True)
+    return len(names), numbered.astype(np.int64)
+
+
+@lru_cache(maxsize=4)
+def _weights(blocks: int, seed: int) -> Floats:
+    """How often each draw takes each block, a row a draw. The same for the same number of blocks: reports repeat."""
+    drawn = np.random.default_rng(seed).multinomial(blocks, np.full(blocks, 1 / blocks), size=RESAMPLES)
+    return drawn.astype(np.float64)
+
+
+def _walk(weights: Floats, block_of: Integers, beyond: Floats) -> npt.NDArray[np.intp] | None:
+    """For each draw the first sample, from the top, at which the weights so far exceed `beyond`; None if one does not.
+
+    In two steps, because draws × samples would be a matrix of millions: the stretch of samples that holds it, by how
+    many samples of each block every stretch has, then the sample within.
+    """
+    draws, blocks = weights.shape
+    length = max(64, math.isqrt(len(block_of)))
+    stretches = -(-len(block_of) // length)
+    cell = np.arange(len(block_of)) // length * blocks + block_of
+    counts = np.bincount(cell, minlength=stretches * blocks).reshape(stretches, blocks)
+    reached = np.cumsum(weights @ counts.T, axis=1)
+    if not (reached[:, -1] > beyond).all():
+        return None
+    stretch = np.argmax(reached > beyond[:, None], axis=1)
+    before = np.where(stretch > 0, reached[np.arange(draws), stretch - 1], 0.0)
+    at = stretch[:, None] * length + np.arange(length)
+    inside = at < len(block_of)
+    taken = weights[np.arange(draws)[:, None], block_of[np.minimum(at, len(block_of) - 1)]] * inside
+    within = np.argmax(before[:, None] + np.cumsum(taken, axis=1) > beyond[:, None], axis=1)
+    found: npt.NDArray[np.intp] = stretch * length + within
+    return found
