@@ -208,6 +208,7 @@ int dlcp_protocol_add_peer(struct dlcp_protocol *protocol, uint16_t rank, uint64
 	}
 	peer->rank = rank;
 	peer->loss_check_ns = peer->done_hint_ns = peer->ack_at_ns = peer->unheard_since_ns = NEVER;
+	peer->deadline_hint_ns = NEVER;
 	peer->heard_ns = peer->owed_since_ns = now_ns;
 	peer->congestion = dlcp_congestion_find(protocol->config.congestion_control);
 	for (uint32_t queue = 0; queue < DLCP_QUEUES; queue++)
@@ -328,6 +329,7 @@ static void run_timers(struct dlcp_protocol *protocol, uint64_t now_ns)
 		if (peer->loss_check_ns <= now_ns)
 			dlcp_detect_losses(protocol, peer, now_ns);
 		dlcp_run_done_timers(protocol, peer, now_ns);
+		dlcp_run_deadlines(protocol, peer, now_ns);
 		dlcp_check_silence(protocol, peer, now_ns);
 	}
 }
@@ -361,7 +363,7 @@ uint64_t dlcp_protocol_next_timer(struct dlcp_protocol *protocol, uint64_t now_n
 		at = dlcp_earlier(at, dlcp_earlier(dlcp_gone_time(protocol, peer), dlcp_greeting_time(protocol, peer)));
 		at = dlcp_earlier(at, dlcp_blocked_time(protocol, peer));
 		at = dlcp_earlier(at, dlcp_earlier(peer->loss_check_ns, peer->done_hint_ns));
-		at = dlcp_earlier(at, peer->ack_at_ns);
+		at = dlcp_earlier(at, dlcp_earlier(peer->ack_at_ns, peer->deadline_hint_ns));
 		if (peer->in_flight && !dlcp_records_full(peer))
 			for (uint8_t queue = 0; queue < DLCP_QUEUES; queue++)
 				at = dlcp_earlier(at, dlcp_lane_timer(protocol, peer, queue));

@@ -63,6 +63,10 @@ struct dlcp_config {
 	uint8_t selective_drop; /* enum dlcp_selective_drop */
 	uint8_t eager_stop;     /* 1: a message ends as soon as its bound is met; 0: after the sender's first pass */
 	uint8_t magnitude_metric; /* enum dlcp_metric */
+	uint8_t tag_all;        /* 1: messages of which nothing may be missing are measured and tagged like bounded ones: their
+				 * receivers may close early, or switches drop small gradients first all the same */
+	uint8_t resend_last;    /* 1: what is sent again waits until its message's first pass has left, but for packets that
+				 * must arrive */
 	uint32_t stash_bytes;   /* at most so much memory for data that nobody expects yet; 0 = 16 MiB: a ring's
 				 * neighbour begins the next all-reduce early */
 	double link_bps;        /* of this host's link: the pace of everything together */
@@ -106,9 +110,17 @@ struct dlcp_completion {
 	uint16_t peer;
 	uint8_t received;
 	uint64_t bytes, delivered_bytes, lost_bytes, resent_bytes;
-	double lost_energy_share; /* of the lost bytes instead where a value was not finite */
+	double lost_energy_share; /* of the lost bytes instead where a value was not finite, or nothing told of the energy */
 	uint32_t probes;
 	uint64_t start_ns, end_ns;
+	uint64_t first_ns;        /* received: when its first packet was taken; 0 = none came */
+};
+
+/* From when on a receiver closes a message whose bound is not met. The earlier instant counts. */
+struct dlcp_deadline {
+	uint64_t at_ns;          /* an instant; 0 = none */
+	uint64_t after_first_ns; /* so long after the message's first packet was taken; 0 = none */
+	uint32_t share_ppm;      /* of the bytes: so many must be there even then */
 };
 
 /* Where a message goes. */
@@ -117,6 +129,7 @@ struct dlcp_destination {
 	uint32_t elements;
 	uint8_t placement;      /* enum dlcp_placement */
 	const struct dlcp_bound *bound; /* for this message instead of the declared one; NULL: that one. Copied */
+	const struct dlcp_deadline *deadline; /* NULL: none. Copied. A tensor that must arrive has none */
 	uint16_t *contributors; /* NULL, or one by packet, the protocol's until the completion: how many ranks' values
 				 * it sums up, as the sender said, 0 in a hole; DLCP_PLACE_ADD adds to what is there */
 };

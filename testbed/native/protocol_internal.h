@@ -99,7 +99,9 @@ struct incoming {
 	double energy;          /* of the message: exact once a DONE came, before that not less than it is */
 	double delivered_energy;
 	uint32_t energy_ppm;    /* what may be missing of it */
-	uint64_t start_ns;
+	uint64_t deadline_ns;   /* from when on late_bytes are enough; NEVER */
+	uint64_t after_first_ns, late_bytes;
+	uint64_t start_ns, first_ns;
 	struct finished *finished;
 	bool pass_over;
 };
@@ -169,6 +171,7 @@ struct peer {
 	uint64_t *finished; /* by tensor * legs + leg: (iteration << 16 | step) + 1 of the newest message that is over */
 	uint32_t finished_tensors;
 	struct incoming *expected_head, *expected_tail;
+	uint64_t deadline_hint_ns; /* no expected message's deadline that is to come is earlier */
 	uint32_t stashed; /* packets kept of messages that are not expected yet */
 	/* life */
 	uint64_t heard_ns, owed_since_ns, greeted_ns;
@@ -395,6 +398,7 @@ void dlcp_on_data(struct dlcp_protocol *protocol, struct peer *peer, const struc
 		  const uint8_t *payload, uint64_t now_ns);
 void dlcp_on_done(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
 		  const struct dlcp_done *done, uint64_t now_ns);
+void dlcp_run_deadlines(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns);
 size_t dlcp_build_nack(struct dlcp_protocol *protocol, const struct control *control, struct dlcp_header *header,
 		       uint8_t *bytes);
 

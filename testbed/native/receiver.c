@@ -85,11 +85,34 @@ static void prepare(struct incoming *message, const struct dlcp_tensor *shape, c
 	message->needed_bytes = bytes - dlcp_share(bytes, bound.bytes_ppm);
 	message->energy = message->delivered_energy = 0;
 	message->energy_ppm = bound.energy_ppm;
+	message->deadline_ns = NEVER;
+	message->after_first_ns = message->late_bytes = message->first_ns = 0;
 	message->start_ns = now_ns;
 	message->pass_over = false;
 	message->must_arrive = message->must_arrived = 0;
 	if (to->contributors && to->placement != DLCP_PLACE_ADD)
 		memset(to->contributors, 0, message->packets * sizeof *to->contributors);
+}
+
+static void set_deadline(struct peer *peer, struct incoming *message, uint64_t at_ns)
+{
+	message->deadline_ns = dlcp_earlier(message->deadline_ns, at_ns);
+	peer->deadline_hint_ns = dlcp_earlier(peer->deadline_hint_ns, message->deadline_ns);
+}
+
+/* After what was kept of the message has been taken: a deadline that is over already counts all of that. */
+static void begin_deadline(struct dlcp_protocol *protocol, struct peer *peer, struct incoming *message,
+			   const struct dlcp_deadline *deadline)
+{
+	uint64_t bytes = dlcp_message_bytes(message->elements, message->dtype);
+
+	message->late_bytes = bytes - dlcp_share(bytes, DLCP_PPM - deadline->share_ppm);
+	message->after_first_ns = deadline->after_first_ns;
+	if (deadline->at_ns)
+		set_deadline(peer, message, deadline->at_ns);
+	if (deadline->after_first_ns && message->first_ns)
+		set_deadline(peer, message, message->first_ns + deadline->after_first_ns);
+	protocol->timers_ran_ns = NEVER; /* it may be over at once */
 }
 
 static void enlist(struct dlcp_protocol *protocol, struct peer *peer, struct incoming *message, uint64_t now_ns)
@@ -119,10 +142,10 @@ int dlcp_protocol_receive(struct dlcp_protocol *protocol, uint16_t rank, const s
 				 "receive from rank %u: unknown rank, leg, or tensor %u with %u elements", rank,
 				 key->tensor, to->elements);
 	if ((uintptr_t)to->buffer % dlcp_element_bytes(tensor->shape.dtype) || to->placement > DLCP_PLACE_ADD ||
-	    (to->bound && !dlcp_bound_valid(to->bound)))
+	    (to->bound && !dlcp_bound_valid(to->bound)) || (to->deadline && to->deadline->share_ppm > DLCP_PPM))
 		return dlcp_fail(protocol, DLCP_ERROR_ARGUMENT,
-				 "receive from rank %u: tensor %u: a buffer not aligned to its elements, or placement "
-				 "or bound out of range",
+				 "receive from rank %u: tensor %u: a buffer not aligned to its elements, or placement, "
+				 "bound or deadline out of range",
 				 rank, key->tensor);
 	if (peer->gone) {
 		dlcp_protocol_gone(protocol); /* its sentence */
@@ -140,6 +163,9 @@ int dlcp_protocol_receive(struct dlcp_protocol *protocol, uint16_t rank, const s
 	prepare(message, &tensor->shape, to, now_ns);
 	enlist(protocol, peer, message, now_ns);
 	apply_stashed(protocol, peer, key, now_ns);
+	message = to->deadline && !tensor->shape.must_arrive ? dlcp_incoming_find(protocol, rank, key) : NULL;
+	if (message)
+		begin_deadline(protocol, peer, message, to->deadline);
 	return DLCP_OK;
 }
 
@@ -175,7 +201,7 @@ static double lost_energy_share(const struct incoming *message)
 
 	if (message->arrived == message->packets)
 		return 0;
-	if (!isfinite(message->energy))
+	if (!isfinite(message->energy) || (!message->energy && message->deadline_ns != NEVER))
 		return 1 - (double)message->delivered_bytes / bytes;
 	return missing > 0 ? missing / message->energy : 0;
 }
@@ -213,6 +239,7 @@ static void finish(struct dlcp_protocol *protocol, struct peer *peer, struct inc
 		.lost_energy_share = lost_energy_share(message),
 		.start_ns = message->start_ns,
 		.end_ns = now_ns,
+		.first_ns = message->first_ns,
 	};
 	protocol->statistics.messages_received++;
 	protocol->statistics.lost_bytes += bytes - message->delivered_bytes;
@@ -232,13 +259,36 @@ static bool enough_energy(const struct incoming *message)
 	       message->energy - message->delivered_energy <= allowed + ROUNDING * message->energy;
 }
 
-/* Everything is there, or the bound is met and the sender's first pass is known to be over (or need not be). */
-static bool satisfied(const struct dlcp_protocol *protocol, const struct incoming *message)
+/* The deadline is over, and what it asks for and all that must arrive are there. */
+static bool closes(const struct incoming *message, uint64_t now_ns)
 {
-	if (message->arrived == message->packets)
+	return now_ns >= message->deadline_ns && message->delivered_bytes >= message->late_bytes &&
+	       message->must_arrived == message->must_arrive;
+}
+
+/* Everything is there; or all that must arrive, and the bound is met and the sender's first pass is known to be over (or
+ * need not be); or the deadline closes it. */
+static bool satisfied(const struct dlcp_protocol *protocol, const struct incoming *message, uint64_t now_ns)
+{
+	if (message->arrived == message->packets || closes(message, now_ns))
 		return true;
 	return (message->pass_over || protocol->config.eager_stop) && message->must_arrived == message->must_arrive &&
 	       message->delivered_bytes >= message->needed_bytes && enough_energy(message);
+}
+
+/* Close what a deadline that has come is satisfied with. A message that has less goes on until a packet makes it enough. */
+void dlcp_run_deadlines(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns)
+{
+	if (peer->deadline_hint_ns > now_ns)
+		return;
+	peer->deadline_hint_ns = NEVER;
+	for (struct incoming *next, *message = peer->expected_head; message; message = next) {
+		next = message->next;
+		if (message->deadline_ns > now_ns)
+			peer->deadline_hint_ns = dlcp_earlier(peer->deadline_hint_ns, message->deadline_ns);
+		else if (closes(message, now_ns))
+			finish(protocol, peer, message, now_ns);
+	}
 }
 
 /* Put a packet's elements, and how many ranks' values they sum up, where they belong. */
@@ -277,7 +327,11 @@ static void accept(struct dlcp_protocol *protocol, struct peer *peer, struct inc
 	}
 	message->bitmap[packet / 64] |= bit;
 	place(message, packet, header, payload);
-	message->arrived++;
+	if (!message->arrived++) {
+		message->first_ns = now_ns;
+		if (message->after_first_ns)
+			set_deadline(peer, message, now_ns + message->after_first_ns);
+	}
 	message->delivered_bytes += (uint64_t)header->count * dlcp_element_bytes(message->dtype);
 	message->delivered_energy += header->count * dlcp_code_energy(header->magnitude);
 	if (!message->pass_over && !message->energy)
@@ -287,7 +341,7 @@ static void accept(struct dlcp_protocol *protocol, struct peer *peer, struct inc
 		if (!message->pass_over)
 			message->must_arrive = NONE;
 	}
-	if (satisfied(protocol, message))
+	if (satisfied(protocol, message, now_ns))
 		finish(protocol, peer, message, now_ns);
 }
 
@@ -324,7 +378,7 @@ static void judge(struct dlcp_protocol *protocol, struct peer *peer, struct inco
 	message->pass_over = true;
 	message->energy = done->energy;
 	message->must_arrive = done->must_arrive;
-	if (satisfied(protocol, message))
+	if (satisfied(protocol, message, now_ns))
 		finish(protocol, peer, message, now_ns);
 	else if (done->round) /* round 0 only tells that the pass is over: what is lost is still being found out */
 		dlcp_control_push(protocol, &nack);

@@ -300,8 +300,9 @@ void dlcp_protocol_commit(struct dlcp_protocol *protocol, struct outgoing *messa
 	peer->waiting_tail = message;
 	protocol->sending++;
 	list(protocol, peer, message, now_ns);
-	/* An eager receiver may have enough long before the pass is over, if it knows how many packets must arrive. */
-	if (protocol->config.eager_stop && message->must_arrive)
+	/* A receiver that is eager, or has a deadline, may have enough long before the pass is over, if it knows how many
+	 * packets must arrive. */
+	if (message->must_arrive && (protocol->config.eager_stop || !message->allowed_bytes))
 		dlcp_control_push(protocol, &(struct control){
 						    .kind = CONTROL_PASSED, .peer = peer->rank, .key = message->key });
 }

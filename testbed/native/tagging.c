@@ -139,9 +139,10 @@ void dlcp_tag(struct dlcp_protocol *protocol, struct outgoing *message, struct t
 	uint32_t largest = message->key.leg == DLCP_PUSH ? tensor->shape.must_arrive_ppm : 0;
 	float *found = protocol->scratch, limit = 0;
 	struct dlcp_bound allowed = dlcp_message_bound(&tensor->shape, message->key.leg, bound);
+	bool tagged = allowed.bytes_ppm || (protocol->config.tag_all && !tensor->shape.must_arrive);
 
 	message->must_arrive = 0;
-	if (allowed.bytes_ppm) {
+	if (tagged) {
 		measure_packets(message, mask || largest ? protocol->config.magnitude_metric : DLCP_METRIC_L2, found);
 	} else { /* nothing may be missing: nobody asks how much of the energy is, and 1 ms for 10 MB is saved */
 		memset(message->magnitude, 0, message->packets);
@@ -149,7 +150,7 @@ void dlcp_tag(struct dlcp_protocol *protocol, struct outgoing *message, struct t
 		message->energy_code = 0;
 	}
 	allow(message, allowed);
-	bounded = message->allowed_bytes > 0;
+	bounded = message->allowed_bytes > 0 || (tagged && protocol->config.tag_all);
 	if (!bounded || !isfinite(message->energy)) /* exploded gradients tell nothing of what is small */
 		mask = 0;
 	if (mask)

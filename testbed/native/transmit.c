@@ -49,12 +49,15 @@ static bool window_open(const struct peer *peer, uint8_t queue)
 	       !dlcp_records_full(peer);
 }
 
-/* The packet that would be sent next: retransmissions first, those of the largest gradients before others. NONE: none. */
-static uint32_t next_packet(struct outgoing *message, bool *resend)
+/* The packet that would be sent next: retransmissions first (or last), those of the largest gradients before others. NONE:
+ * none. */
+static uint32_t next_packet(const struct dlcp_protocol *protocol, struct outgoing *message, bool *resend)
 {
-	*resend = dlcp_must_resend(message);
+	bool passing = message->cursor < message->packets;
+
+	*resend = dlcp_must_resend(message) && !(passing && protocol->config.resend_last && !message->must_lost);
 	if (!*resend)
-		return message->cursor < message->packets ? message->order[message->cursor] : NONE;
+		return passing ? message->order[message->cursor] : NONE;
 	return dlcp_largest_lost(message);
 }
 
@@ -179,7 +182,7 @@ static void fill(struct dlcp_protocol *protocol, struct peer *peer, struct outgo
 		room = protocol->burst_packets;
 	while (burst->packets < room) {
 		bool resend;
-		uint32_t packet = next_packet(message, &resend);
+		uint32_t packet = next_packet(protocol, message, &resend);
 		uint8_t tos;
 
 		if (packet == NONE)

@@ -16,6 +16,7 @@ from dlcp.transport._native import ffi, lib
 from dlcp.transport.endpoint import (
     Bound,
     Completion,
+    Deadline,
     Droppable,
     Dtype,
     Floats,
@@ -381,3 +382,23 @@ def test_a_receive_buffer_that_overflows_is_counted_apart_and_all_arrives() -> N
             assert buffer.tobytes() == values(rank).tobytes()
         assert a.statistics()["socket_overflow"] > 0
         assert max(sender.statistics()["overflow_reported"] for sender in (b, c, d)) > 0
+
+
+def test_a_deadline_closes_a_message_of_which_nothing_comes(pair: tuple[DlcpEndpoint, DlcpEndpoint]) -> None:
+    key, got, begun_s = MessageKey(0, 0, Leg.PUSH), np.full(ELEMENTS, np.nan, np.float32), time.monotonic()
+    pair[1].receive(0, key, got, deadline=Deadline(0.0, at_s=begun_s + 0.05))
+    (done,) = pair[1].wait(10)
+    assert done.end_s >= begun_s + 0.05
+    assert (done.lost_bytes, done.lost_energy_share, done.first_s) == (ELEMENTS * 4, 1.0, 0.0)
+    assert not got.any()
+    pair[0].send(1, key, values(0))
+    assert pair[0].wait(10)[0].key == key, "its sender is told that it is over"
+    sent, got, received, _ = move(*pair, 1)
+    assert sent.tobytes() == got.tobytes()
+    assert received.start_s < received.first_s < received.end_s
+
+
+@pytest.mark.parametrize("times", [{"share": 1.1}, {"share": 0.5, "at_s": -1.0}, {"share": 0.5, "after_first_s": 0.0}])
+def test_a_deadline_that_makes_no_sense_is_refused(times: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="a share from 0 to 1 and times above 0"):
+        Deadline(**times)

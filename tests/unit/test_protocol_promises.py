@@ -9,7 +9,7 @@ import numpy as np
 from dtypes import added, energies, floats, full_packet, held, metrics, split
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from virtual_time import MS, NO_LIMIT, US, Bound, Counts, Key, Node, Packet, Values, World
+from virtual_time import MS, NO_LIMIT, US, Bound, Counts, Deadline, Key, Node, Packet, Values, World
 
 from dlcp.transport._native import lib
 
@@ -114,6 +114,7 @@ class Case:
     placement: int
     options: dict[str, int]
     late_us: int
+    deadline: Deadline | None
 
 
 cases = st.builds(
@@ -125,9 +126,16 @@ cases = st.builds(
     steps=st.integers(1, 2),
     placement=st.integers(lib.DLCP_PLACE_ZERO, lib.DLCP_PLACE_ADD),
     options=st.fixed_dictionaries(
-        {"selective_drop": st.integers(0, 2), "eager_stop": st.integers(0, 1), "magnitude_metric": st.integers(0, 2)}
+        {
+            "selective_drop": st.integers(0, 2),
+            "eager_stop": st.integers(0, 1),
+            "magnitude_metric": st.integers(0, 2),
+            "tag_all": st.integers(0, 1),
+            "resend_last": st.integers(0, 1),
+        }
     ),
     late_us=st.sampled_from([0, 0, 3_000, 30_000, 100_000]),
+    deadline=st.sampled_from([None, None, (5 * MS, 0, 800_000), (0, 3 * MS, 300_000), (40 * MS, 2 * MS, 0)]),
 )
 
 
@@ -143,6 +151,8 @@ class Message:
     own_bound: Bound | None
     placement: int
     metric: int = lib.DLCP_METRIC_MEAN
+    deadline: Deadline | None = None
+    tag_all: int = 0
 
     def __post_init__(self) -> None:
         packet = np.arange(self.tensor.elements) // full_packet(self.tensor.dtype)
@@ -162,6 +172,11 @@ class Message:
         bound = self.own_bound or self.tensor.bounds[self.key.leg]
         return (0, 0) if self.tensor.must_arrive or not all(bound) else bound
 
+    @property
+    def late_ppm(self) -> int:
+        """Of the bytes, what may be missing of a message that its deadline closed."""
+        return 0 if self.deadline is None or self.tensor.must_arrive else NO_LIMIT - self.deadline[2]
+
     def check(self, lost_bytes: int, lost_energy_share: float) -> None:
         """What came is what was sent, once; what is missing is within the bound and told as it is."""
         dtype = self.tensor.dtype
@@ -178,18 +193,22 @@ class Message:
             missing += 0 if came else found.nbytes
             missing_energy += 0 if came else energy[packet]
         total = sum(energy)
-        assert lost_bytes == missing <= self.sent.nbytes * self.bound[0] // NO_LIMIT
-        assert missing_energy <= total * (self.bound[1] / NO_LIMIT + 1e-6)
-        assert -1e-6 <= lost_energy_share - missing_energy / total <= ENERGY_STEP + 1e-6
-        if not self.bound[0]:
-            assert not missing
+        assert lost_bytes == missing
+        within = missing <= self.sent.nbytes * self.bound[0] // NO_LIMIT
+        within = within and missing_energy <= total * (self.bound[1] / NO_LIMIT + 1e-6)
+        assert within or missing <= self.sent.nbytes * self.late_ppm // NO_LIMIT
+        if self.bound[0] or (self.tag_all and missing < self.sent.nbytes):
+            assert -1e-6 <= lost_energy_share - missing_energy / total <= ENERGY_STEP + 1e-6
+        else:
+            assert abs(lost_energy_share - missing / self.sent.nbytes) < 1e-6
         self.check_largest()
 
     def check_largest(self) -> None:
         """Of a push's packets, as many as must arrive are there, and no missing one is larger, by its metric, than the
         least of them."""
         must = self.counts.size * self.tensor.largest_ppm // NO_LIMIT
-        if self.key.leg or not must:
+        unmeasured = self.late_ppm and not (self.bound[0] or self.tag_all)
+        if self.key.leg or not must or unmeasured or not self.counts.any():
             return
         sizes = metrics(self.sent, self.tensor.dtype, self.metric)
         there = self.counts > (10 if self.placement == lib.DLCP_PLACE_ADD else 0)
@@ -209,7 +228,12 @@ def messages_of(case: Case) -> list[Message]:
                         key = Key(iteration, number, leg, step)
                         placement = (case.placement + leg) % 3
                         metric = case.options["magnitude_metric"]
-                        found.append(Message(len(found) + 1, source, target, key, tensor, own_bound, placement, metric))
+                        found.append(
+                            Message(
+                                len(found) + 1, source, target, key, tensor, own_bound, placement, metric,
+                                case.deadline, case.options["tag_all"],
+                            )
+                        )  # fmt: skip
     return found
 
 
@@ -231,7 +255,7 @@ def play(case: Case) -> tuple[World, list[Message]]:
         node = nodes[message.target]
         node.receive(
             message.source, message.key, message.buffer, world.now_ns, placement=message.placement,
-            bound=message.own_bound, contributors=message.counts,
+            bound=message.own_bound, deadline=case.deadline, contributors=message.counts,
         )  # fmt: skip
         world.run_node(node)
 

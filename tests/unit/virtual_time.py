@@ -25,6 +25,8 @@ Values = npt.NDArray[Any]
 Counts = npt.NDArray[np.uint16]
 Bound = tuple[int, int]
 """Parts per million of bytes and of energy."""
+Deadline = tuple[int, int, int]
+"""As struct dlcp_deadline: an instant, or so long after the first packet (ns; 0 = none), ppm of the bytes."""
 
 
 class Key(NamedTuple):
@@ -73,6 +75,7 @@ class Done:
     probes: int
     end_ns: int
     lost_energy_share: float
+    first_ns: int
 
 
 class Node:
@@ -126,13 +129,15 @@ class Node:
         *,
         placement: int = lib.DLCP_PLACE_ZERO,
         bound: Bound | None = None,
+        deadline: Deadline | None = None,
         contributors: Counts | None = None,
     ) -> None:
         to = ffi.new("struct dlcp_destination *", {"elements": buffer.size, "placement": placement})
         to.buffer = ffi.cast("void *", buffer.ctypes.data)
         to.bound = own = _bound(bound)
+        to.deadline = until = ffi.NULL if deadline is None else ffi.new("struct dlcp_deadline *", deadline)
         to.contributors = _counts(contributors)
-        self._held[True, peer, Key(*key)] = (buffer, contributors, own)
+        self._held[True, peer, Key(*key)] = (buffer, contributors, own, until)
         self.check(lib.dlcp_protocol_receive(self.native, peer, _key(key), to, now_ns))
 
     def send(
@@ -181,7 +186,7 @@ class Node:
             found.append(
                 Done(
                     one.peer, key, bool(one.received), one.delivered_bytes, one.lost_bytes, one.resent_bytes,
-                    one.probes, one.end_ns, one.lost_energy_share,
+                    one.probes, one.end_ns, one.lost_energy_share, one.first_ns,
                 )
             )  # fmt: skip
         self.done += found

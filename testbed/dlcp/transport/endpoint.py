@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum, IntEnum, IntFlag
 from typing import Any, Literal, Protocol
@@ -63,6 +64,24 @@ RELIABLE = Bound(0.0)
 
 
 @dataclass(frozen=True)
+class Deadline:
+    """From when on a receiver closes a message whose bound is not met, with whatever came, if that is enough.
+
+    at_s: an instant (CLOCK_MONOTONIC). after_first_s: so long after the message's first packet came. The earlier one;
+    inf is never. share: of the bytes, that must be there even then; 0 asks for nothing. Before it, and while less
+    is there, the bound rules. Packets and tensors that must arrive are waited for all the same.
+    """
+
+    share: float
+    at_s: float = math.inf
+    after_first_s: float = math.inf
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1 or not self.at_s > 0 or not self.after_first_s > 0:
+            raise ValueError(f"a deadline has a share from 0 to 1 and times above 0, not {self}")
+
+
+@dataclass(frozen=True)
 class MessageKey:
     """With the peer's rank, what names a message: one tensor's journey on one leg of one iteration.
 
@@ -83,7 +102,8 @@ class Completion:
     buffer may be reused). Bytes are payload. start_s: at the sender when it was handed over, at the receiver
     when it was registered; end_s: when it was over. CLOCK_MONOTONIC seconds.
     lost_bytes, lost_energy_share: never delivered (only known at the receiver; 0 at the sender). resent_bytes and
-    probes: known at the sender.
+    probes: known at the sender. first_s: at the receiver, when the first packet came; 0 if none did, or it is not known
+    (TCP).
     """
 
     peer: int
@@ -97,6 +117,7 @@ class Completion:
     start_s: float
     end_s: float
     lost_energy_share: float = 0.0
+    first_s: float = 0.0
 
 
 class TransportError(RuntimeError):
@@ -132,11 +153,13 @@ class Endpoint(Protocol):
         *,
         placement: Placement = Placement.ZERO,
         bound: Bound | None = None,
+        deadline: Deadline | None = None,
         contributors: Counts | None = None,
     ) -> None:
         """Register a 1-D contiguous buffer before the peer may send into it.
 
         bound: for this message instead of the declared one (a schedule over training changes it by iteration).
+        deadline: from when on less is enough; the sender need not know. TCP, which delivers all, ignores it.
         contributors: (packets,) of the tensor; told how many ranks' values each packet of the buffer sums up: set
         to what the sender said of it, or 0 in a hole; with Placement.ADD that is added to what it held.
         """

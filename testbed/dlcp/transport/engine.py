@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
@@ -15,6 +16,7 @@ from dlcp.transport.endpoint import (
     Bound,
     Completion,
     Counts,
+    Deadline,
     Droppable,
     Dtype,
     Leg,
@@ -157,6 +159,7 @@ class DlcpEndpoint:
         *,
         placement: Placement = Placement.ZERO,
         bound: Bound | None = None,
+        deadline: Deadline | None = None,
         contributors: Counts | None = None,
     ) -> None:
         """See Endpoint. ValueError unless the arrays are contiguous, writeable and of the tensor's dtype and sizes."""
@@ -165,8 +168,9 @@ class DlcpEndpoint:
         to.elements = buffer.size
         to.placement = _PLACEMENTS[placement]
         to.bound = kept = ffi.NULL if bound is None else ffi.new("struct dlcp_bound *", _native_bound(bound))
+        to.deadline = until = ffi.NULL if deadline is None else _native_deadline(deadline)
         to.contributors = self._counts_pointer(key, contributors, writeable=True)
-        with self._holding((True, peer, key), (buffer, contributors, kept)):
+        with self._holding((True, peer, key), (buffer, contributors, kept, until)):
             self._check(lib.dlcp_engine_receive(self._open(), peer, _native_key(key), to))
 
     def send(
@@ -303,12 +307,22 @@ class DlcpEndpoint:
             start_s=native.start_ns / NS,
             end_s=native.end_ns / NS,
             lost_energy_share=native.lost_energy_share,
+            first_s=native.first_ns / NS,
         )
 
 
 def _native_bound(bound: Bound) -> list[int]:
     """Parts per million, never more than the share; a millionth part of that is forgiven to its rounding."""
     return [int(share * _PPM + 1e-6) for share in (bound.bytes_share, bound.energy_share)]
+
+
+def _native_deadline(deadline: Deadline) -> Any:
+    native = ffi.new("struct dlcp_deadline *")
+    native.at_ns, native.after_first_ns = (
+        0 if at_s == math.inf else max(1, round(at_s * NS)) for at_s in (deadline.at_s, deadline.after_first_s)
+    )
+    native.share_ppm = math.ceil(deadline.share * _PPM - 1e-6)
+    return native
 
 
 def _native_key(key: MessageKey) -> Any:

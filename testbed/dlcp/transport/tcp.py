@@ -23,6 +23,7 @@ from dlcp.transport.endpoint import (
     Bound,
     Completion,
     Counts,
+    Deadline,
     Droppable,
     Dtype,
     MessageKey,
@@ -108,6 +109,7 @@ class TcpEndpoint:
         *,
         placement: Placement = Placement.ZERO,
         bound: Bound | None = None,
+        deadline: Deadline | None = None,
         contributors: Counts | None = None,
     ) -> None:
         _, dtype = self._agreed(key, buffer, contributors)
