@@ -24,14 +24,15 @@ class Layer(Frozen):
 class Profile(Frozen):
     """A model as its layers: true parameter counts; compute is waited for, gradients are made from a seed.
 
-    strict_loss_bound: the share of gradient bytes whose loss costs this model neither rounds nor accuracy, where it is
-    known; strict_source: from where.
+    source_quality: of the times; times: where they come from, and how good they are. strict_loss_bound: the share of
+    gradient bytes whose loss costs this model neither rounds nor accuracy, where it is known; strict_source: from where.
     """
 
     kind: Literal["profile"]
     name: str
     source: str
     source_quality: Literal["measured", "derived"]
+    times: str = ""
     device: str
     batch: int = Field(ge=1)
     parameters: int = Field(ge=1)
