@@ -164,9 +164,9 @@ def models() -> dict[str, Model]:
               Backward/forward is the roofline's own: not measured."""),
         Model("transformer", "Transformer, base", known.transformer(), V100, 2560, _missed(TRANSFORMER_BIG_MISSED_BY),
               batch_is="target tokens",
-              how_good=f"""a roofline per layer, times {TRANSFORMER_BIG_MISSED_BY:.2f}: what it misses the big model by
-              (7635 tokens/s in batches of 2560; NVIDIA DeepLearningExamples, Transformer for PyTorch, V100 16 GB, fp32).
-              The base model itself has no published time on this GPU."""),
+              how_good=f"""a roofline per layer, times {TRANSFORMER_BIG_MISSED_BY:.2f}: what it misses the big model
+              by (7635 tokens/s in batches of 2560; NVIDIA DeepLearningExamples, Transformer for PyTorch, V100 16 GB,
+              fp32). No time of the base model itself was found for this GPU."""),
         Model("bert-base", "BERT-base, uncased", known.bert_base(), V100, 24, _published(BERT_BASE_SEQUENCES_PER_S),
               batch_is="sequences of 384 tokens",
               how_good="""a roofline per layer, scaled to 42 sequences/s (Lambda's GPU benchmark: fine-tuning on SQuAD,
@@ -178,8 +178,9 @@ def models() -> dict[str, Model]:
               Longer sequences and the large softmax are not in that factor.""", strict=("0.8 %", DBLP_BOUND)),
         Model("lstm", "LSTM word model (Penn Treebank, large)", known.lstm(), V100, 20, roofline,
               batch_is="sequences of 35 words",
-              how_good="""a roofline per layer and nothing to scale it to; of models whose times are known, such totals
-              were 0.56 to 1.31 of the measured ones, but all of those are convolutional: the weakest of the profiles."""),
+              quality="roofline", how_good="""a roofline per layer and nothing to scale it to; of models whose times
+              are known, such totals were 0.56 to 1.31 of the measured ones, but those are convolutional: the weakest of
+              the profiles."""),
     ]  # fmt: skip
     return {model.name: model for model in found}
 

@@ -19,6 +19,8 @@ from dlcp.agents.jobs import JobSpec, plan_job
 from dlcp.agents.records import messages_an_iteration
 from dlcp.agents.roles import optimizer
 from dlcp.agents.scripts import JobOptions, load_script
+from dlcp.datasets.batches import order
+from dlcp.datasets.fashion_mnist import INSTALL
 from dlcp.errors import Problem
 from dlcp.model.experiment import Scaling
 from dlcp.model.result import TABLES
@@ -108,11 +110,13 @@ def test_training__equals_the_same_steps_in_one_process(
     assert len(result.messages["job"]) == STEPS * messages_an_iteration(found, found.tensors(settings))
 
 
-def test_layers__are_the_models() -> None:
-    job = script().job(JobOptions(seed=1, worker=0, workers=1, batch=4))
+@pytest.mark.parametrize(("name", "parameters"), [(SCRIPT, 52_138), ("fashion_mnist_mlp.py", 109_386)])
+def test_layers__are_the_models(name: str, parameters: int) -> None:
+    found = load_script(name)
+    job = found.job(JobOptions(seed=1, worker=0, workers=1, batch=4))
     counts = tuple(sum(p.numel() for p in layer.parameters()) for layer in job.layers)
-    assert counts == tuple(count for _, count in script().LAYERS)
-    assert sum(counts) == sum(p.numel() for p in job.model.parameters()) == 52_138
+    assert counts == tuple(count for _, count in found.LAYERS)
+    assert sum(counts) == sum(p.numel() for p in job.model.parameters()) == parameters
 
 
 def test_initial_parameters__follow_from_the_seed_alone() -> None:
@@ -124,11 +128,13 @@ def test_initial_parameters__follow_from_the_seed_alone() -> None:
 
 
 def test_order__workers_share_an_epoch_without_overlap() -> None:
-    order, count, workers, batch = script().order, 1000, 4, 25
-    options = [JobOptions(7, worker, workers, batch) for worker in range(workers)]
-    epoch = np.concatenate([order(o, count, step) for step in range(10) for o in options])
+    count, workers, batch = 1000, 4, 25
+    epoch, following = (
+        np.concatenate([order(7, worker, workers, batch, count, first + step)
+                        for step in range(10) for worker in range(workers)])
+        for first in (0, 10)
+    )  # fmt: skip
     assert sorted(epoch) == list(range(count))
-    following = np.concatenate([order(o, count, 10 + step) for step in range(10) for o in options])
     assert sorted(following) == list(range(count))
     assert not np.array_equal(epoch, following)
 
@@ -151,7 +157,7 @@ def test_data__missing_or_broken_says_where_to_get_it(
     with pytest.raises(Problem) as caught:
         script().images.__wrapped__("t10k")
     assert str(tmp_path / "t10k-images-idx3-ubyte.gz") in caught.value.where
-    assert "apt-get install dataset-fashion-mnist" in caught.value.hint
+    assert INSTALL in caught.value.hint
     assert "DLCP_DATA" in caught.value.hint
 
 
@@ -159,4 +165,4 @@ def test_data__missing_in_the_zygote_reaches_the_caller(tmp_path: Path, monkeypa
     monkeypatch.setenv("DLCP_DATA", str(tmp_path))
     with pytest.raises(Problem, match="Fashion-MNIST") as caught:
         Zygote.spawn(SCRIPT)
-    assert "apt-get install dataset-fashion-mnist" in caught.value.hint
+    assert INSTALL in caught.value.hint

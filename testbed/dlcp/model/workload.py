@@ -25,13 +25,14 @@ class Profile(Frozen):
     """A model as its layers: true parameter counts; compute is waited for, gradients are made from a seed.
 
     source_quality: of the times; times: where they come from, and how good they are. strict_loss_bound: the share of
-    gradient bytes whose loss costs this model neither rounds nor accuracy, where it is known; strict_source: from where.
+    gradient bytes whose loss costs this model neither rounds nor accuracy; strict_source: from where, or whose it is
+    where none is known of this model.
     """
 
     kind: Literal["profile"]
     name: str
     source: str
-    source_quality: Literal["measured", "derived"]
+    source_quality: Literal["measured", "derived", "roofline"]
     times: str = ""
     device: str
     batch: int = Field(ge=1)

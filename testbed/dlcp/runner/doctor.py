@@ -10,16 +10,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlcp.datasets import fashion_mnist
 from dlcp.model.units import show_size
 from dlcp.paths import REPOSITORY, install_command, sshd
 from dlcp.runner import calibration
 from dlcp.substrates.probe import Check, probe, probe_delays
 
-DATA_FOLDER = Path("/usr/share/datasets/fashion-mnist")
-"""Where Debian's package dataset-fashion-mnist puts its files; $DLCP_DATA names another folder."""
-DATA_FILES = tuple(
-    f"{part}-{content}-ubyte.gz" for part in ("train", "t10k") for content in ("images-idx3", "labels-idx1")
-)
 MIN_CORES = 2
 MIN_MEMORY_BYTES = 4 * 2**30
 """Eight trainers that share one preloaded torch, the fabric and a report (measured: below 2 GiB together)."""
@@ -149,11 +145,11 @@ def _ssh() -> Check:
 
 
 def _data() -> Check:
-    folder = Path(os.environ.get("DLCP_DATA", DATA_FOLDER))
-    absent = [name for name in DATA_FILES if not (folder / name).is_file()]
+    folder = fashion_mnist.folder()
+    absent = [name for name in fashion_mnist.FILES if not (folder / name).is_file()]
     if not absent:
         return Check("Fashion-MNIST", True, str(folder))
-    remedy = "apt-get install --no-install-recommends dataset-fashion-mnist"
+    remedy = fashion_mnist.INSTALL
     if "DLCP_DATA" in os.environ:
         remedy = "put the four files there, or unset DLCP_DATA"
     return Check("Fashion-MNIST", False, f"{folder} lacks {', '.join(absent)}", remedy)
