@@ -164,6 +164,28 @@ Magnitude = Literal["small", "large"]
 """Of a packet's gradients, against the median of its layer."""
 
 
+class Compression(Frozen):
+    """How gradients are coded on their way. method: a file in transport/compression/; the rest is used by the methods
+    that know it.
+
+    ratio: share of a tensor's values that a sparse method sends. error_feedback: what a code leaves out is added to the
+    next gradient. warmup_share: of the training, over which dgc's sparsity grows. levels, chunk, norm: qsgd's levels on
+    either side of 0, values that share a norm, and which norm. rank: of powersgd's matrices. clip_sigmas: where terngrad
+    clips. step_share: of the learning rate, as signsgd's step.
+    """
+
+    method: Literal["dgc", "fp16", "powersgd", "qsgd", "randomblock", "randomk", "signsgd", "terngrad", "topk"]
+    ratio: Fraction = Field(default=0.01, gt=0, lt=0.5)
+    error_feedback: bool = True
+    warmup_share: Fraction = 0.1
+    levels: int = Field(default=7, ge=1, le=127)
+    chunk: int = Field(default=512, ge=1)
+    norm: Literal["max", "l2"] = "max"
+    rank: int = Field(default=2, ge=1)
+    clip_sigmas: float = Field(default=2.5, gt=0)
+    step_share: float = Field(default=0.01, gt=0)
+
+
 class TransportSettings(Frozen):
     """What an agent must know to open its end of a scheme's transport. Pure data; sent to the agent as JSON.
 
@@ -173,7 +195,7 @@ class TransportSettings(Frozen):
     pull_loss_bound: what each worker may lose of the parameters, but for every full_sync_every-th iteration.
     holes: see schemes/dlcp.py. droppable_front, droppable_back: which packets, by gradient magnitude, of the layers
     before and in the protected tail. t_low_s, t_high_s: TIMELY's thresholds; 0 = from what is measured.
-    source_ports: bursts leave from so many UDP ports in turn.
+    source_ports: bursts leave from so many UDP ports in turn. compression: of gradients, and of what comes of them.
     """
 
     kind: Literal["tcp", "dlcp"]
@@ -200,6 +222,7 @@ class TransportSettings(Frozen):
     source_ports: int = Field(default=1, ge=1, le=MOST_SOURCE_PORTS)
     must_arrive_below_packets: int = 8
     must_arrive_largest: Fraction = 0.0
+    compression: Compression | None = None
 
 
 class HostSettings(Frozen):

@@ -14,7 +14,8 @@ Floats = npt.NDArray[np.float32]
 Values = npt.NDArray[Any]
 """Elements of a tensor's dtype; bfloat16, which numpy lacks, as uint16."""
 Counts = npt.NDArray[np.uint16]
-Dtype = Literal["float32", "float16", "bfloat16"]
+Dtype = Literal["float32", "float16", "bfloat16", "uint8"]
+"""uint8: bytes that are no numbers, for a transport that delivers everything."""
 
 
 class Leg(IntEnum):
@@ -141,9 +142,12 @@ class Endpoint(Protocol):
         push_bound: Bound = RELIABLE,
         pull_bound: Bound = RELIABLE,
         dtype: Dtype = "float32",
+        variable: bool = False,
     ) -> None:
         """Agree a tensor: elements of dtype; the switch queue of its layer; which of its packets may be tagged as
-        droppable on the push leg; must_arrive: nothing of it may be lost, whatever a bound says."""
+        droppable on the push leg; must_arrive: nothing of it may be lost, whatever a bound says; variable: a message
+        may carry fewer elements, but one at least (its completion tells its bytes). ValueError where a transport cannot
+        carry variable lengths or the dtype."""
 
     def receive(
         self,
@@ -156,7 +160,8 @@ class Endpoint(Protocol):
         deadline: Deadline | None = None,
         contributors: Counts | None = None,
     ) -> None:
-        """Register a 1-D contiguous buffer before the peer may send into it.
+        """Register a 1-D contiguous buffer before the peer may send into it; what a shorter message does not fill is
+        left as it is.
 
         bound: for this message instead of the declared one (a schedule over training changes it by iteration).
         deadline: from when on less is enough; the sender need not know. TCP, which delivers all, ignores it.

@@ -138,8 +138,11 @@ class DlcpEndpoint:
         push_bound: Bound = RELIABLE,
         pull_bound: Bound = RELIABLE,
         dtype: Dtype = "float32",
+        variable: bool = False,
     ) -> None:
         """See Endpoint. TransportError when something is out of range, or was declared otherwise before."""
+        if variable or dtype not in _DTYPES:
+            raise ValueError(f"tensor {tensor}: this transport carries numbers, and as many as were declared")
         shape = ffi.new("struct dlcp_tensor *")
         shape.elements = elements
         shape.bound = [_native_bound(push_bound), _native_bound(pull_bound)]

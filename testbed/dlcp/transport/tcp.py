@@ -71,6 +71,7 @@ class TcpEndpoint:
         self._identity = handshake.Identity(rank, job_cookie)
         self._settings = settings
         self._shapes: dict[int, tuple[int, Dtype]] = {}
+        self._variable: set[int] = set()
         self._postings: dict[tuple[int, MessageKey], Posting] = {}
         self._completions: deque[Completion] = deque()
         self._changed = threading.Condition()
@@ -97,9 +98,12 @@ class TcpEndpoint:
         push_bound: Bound = RELIABLE,
         pull_bound: Bound = RELIABLE,
         dtype: Dtype = "float32",
+        variable: bool = False,
     ) -> None:
         """Agree a tensor's size. TCP delivers everything in one queue, so the rest has no effect here."""
         self._shapes[tensor] = elements, dtype
+        if variable:
+            self._variable.add(tensor)
 
     def receive(
         self,
@@ -132,7 +136,7 @@ class TcpEndpoint:
         bound: Bound | None = None,
         contributors: Counts | None = None,
     ) -> None:
-        self._agreed(key, data, contributors)
+        self._agreed(key, data, contributors, shorter=key.tensor in self._variable)
         counts = None if contributors is None else memoryview(contributors.tobytes())
         message = frame(key, data.view(np.uint8).data, counts, time.monotonic())
         with self._changed:
@@ -243,13 +247,16 @@ class TcpEndpoint:
 
     # The driving thread's side; the lock is held.
 
-    def _agreed(self, key: MessageKey, array: Values, contributors: Counts | None) -> tuple[int, Dtype]:
-        """The tensor's elements and dtype; ValueError unless the arrays are what was declared."""
+    def _agreed(
+        self, key: MessageKey, array: Values, contributors: Counts | None, *, shorter: bool = False
+    ) -> tuple[int, Dtype]:
+        """The tensor's elements and dtype; ValueError unless the arrays are what was declared, or may be shorter."""
         shape = self._shapes.get(key.tensor)
         if shape is None:
             raise ValueError(f"tensor {key.tensor} was not declared")
         elements, dtype = shape
-        if array.shape != (elements,) or array.dtype != held_as(dtype) or not array.flags.c_contiguous:
+        fits = array.shape == (elements,) or (shorter and array.ndim == 1 and 0 < array.size < elements)
+        if not fits or array.dtype != held_as(dtype) or not array.flags.c_contiguous:
             kind = f"{dtype} (as {held_as(dtype)})" if dtype == "bfloat16" else dtype
             raise ValueError(f"tensor {key.tensor} has {elements} contiguous {kind}, not {array.shape} {array.dtype}")
         wanted = packets(elements, dtype)
@@ -346,7 +353,7 @@ class TcpEndpoint:
             end_s = time.monotonic()
             with self._changed:
                 for key, posting in whole:
-                    size = posting.buffer.nbytes
+                    size = posting.size_bytes
                     self._completions.append(
                         Completion(connection.peer, key, True, size, size, 0, 0, 0, posting.start_s, end_s)
                     )
@@ -358,8 +365,12 @@ class TcpEndpoint:
 
     def _lookup(self, peer: int, key: MessageKey, size_bytes: int) -> Posting | None:
         elements, dtype = self._shapes.get(key.tensor, (0, "float32"))
-        expected = elements * held_as(dtype).itemsize
-        if size_bytes != expected or not expected:
+        element_bytes = held_as(dtype).itemsize
+        expected = elements * element_bytes
+        fits = size_bytes == expected or (
+            key.tensor in self._variable and size_bytes < expected and size_bytes % element_bytes == 0
+        )
+        if not fits or not size_bytes:
             raise FrameError(f"a frame of {_name(key)} carries {size_bytes} bytes, agreed were {expected}")
         with self._changed:
             found = self._postings.pop((peer, key), None)

@@ -145,7 +145,7 @@ class Connection:
     def _expect_payload(self, lookup: Lookup, key: MessageKey) -> None:
         posting = lookup(self.peer, key, self._size_bytes)
         if posting is not None:
-            self._into, *self._rest = posting.targets(self._counted)
+            self._into, *self._rest = posting.targets(self._counted, self._size_bytes)
             self._key, self._posting, self._filled = key, posting, 0
 
     def _expect_header(self) -> None:

@@ -14,7 +14,8 @@ from dlcp.transport.values import add_into, packets
 class Posting:
     """Everything arrives over TCP, so there are no holes: ZERO and KEEP both mean overwritten.
 
-    contributors: as in Endpoint.receive. start_s: when it was registered.
+    contributors: as in Endpoint.receive. start_s: when it was registered. size_bytes: of the message that came for it,
+    which may be shorter than the buffer (Endpoint.declare).
     """
 
     buffer: Values
@@ -22,11 +23,14 @@ class Posting:
     placement: Placement
     contributors: Counts | None
     start_s: float
+    size_bytes: int = field(default=0, init=False)
     _arriving: Values | None = field(default=None, init=False)
     _counted: Counts | None = field(default=None, init=False)
 
-    def targets(self, counted: bool) -> list[memoryview]:
-        """Where to read the message into, in order: its contributors if it carries them, then its elements."""
+    def targets(self, counted: bool, size_bytes: int) -> list[memoryview]:
+        """Where to read a message of so many bytes into, in order: its contributors if it carries them, then its
+        elements."""
+        self.size_bytes = size_bytes
         found = []
         if counted:
             self._counted = np.empty(packets(self.buffer.size, self.dtype), np.uint16)
@@ -34,7 +38,7 @@ class Posting:
         if self.placement is Placement.ADD:
             self._arriving = np.empty_like(self.buffer)
         arriving = self.buffer if self._arriving is None else self._arriving
-        return [*found, arriving.view(np.uint8).data]
+        return [*found, arriving.view(np.uint8).data[:size_bytes]]
 
     def settle(self) -> None:
         """All bytes are there: add what is to be added."""
@@ -46,5 +50,6 @@ class Posting:
             else:
                 self.contributors[:] = counts
         if self._arriving is not None:
-            add_into(self.buffer, self._arriving, self.dtype)
+            came = self.size_bytes // self.buffer.itemsize
+            add_into(self.buffer[:came], self._arriving[:came], self.dtype)
             self._arriving = None

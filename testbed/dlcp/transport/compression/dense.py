@@ -1,0 +1,30 @@
+"""No compression: what a method does with a tensor that it would only make larger."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlcp.model.workload import Compression
+from dlcp.transport.compression.base import Code, Compressor, Exchange, Share, total_of
+from dlcp.transport.endpoint import Floats, Values
+
+
+class Dense(Compressor):
+    """Float32 both ways."""
+
+    @classmethod
+    def plan(cls, knobs: Compression, share: Share) -> tuple[Exchange, ...]:
+        whole = Code(share.elements, "float32")
+        return (Exchange(whole, whole),)
+
+    def first(self, iteration: int, gradient: Floats) -> Values:
+        return gradient.copy()
+
+    def decode(self, iteration: int, answer: Values) -> Floats:
+        return answer.copy()
+
+    def merge(self, iteration: int, number: int, codes: list[Values]) -> Values:
+        return total_of(codes) / np.float32(self.share.workers)
+
+
+COMPRESSOR = Dense

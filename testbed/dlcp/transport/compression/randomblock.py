@@ -1,0 +1,25 @@
+"""Random-block: as random-k, but one contiguous block, which is copied where random-k gathers.
+
+Foroutan & Jaggi, Sparse Communication for Training Deep Networks, arXiv 2009.09271. The block wraps round the tensor's
+end, so that every value is as likely to be sent as any other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlcp.transport.compression.pairs import Indices
+from dlcp.transport.compression.randomk import RandomK
+from dlcp.transport.compression.topk import kept
+
+
+class RandomBlock(RandomK):
+    """4 bytes for each of k values, both ways."""
+
+    def chosen(self, iteration: int) -> Indices:
+        elements = self.share.elements
+        start = int(self.share.shared_random(iteration).integers(elements))
+        return (start + np.arange(kept(self.knobs, elements))) % elements
+
+
+COMPRESSOR = RandomBlock

@@ -1,0 +1,73 @@
+"""TernGrad: every value becomes -s, 0 or +s at random, so that its mean is the value.
+
+Wen et al., NeurIPS 2017: gradients are clipped at 2.5 σ of their layer (§3.3; σ about zero, for a small tensor's own
+mean may be far from it), s is the largest magnitude of all
+workers (scaler sharing, §3.2: a first round of one number each), and as all workers share s, the server's sum has
+2·workers + 1 levels, which is what they pull. Layer-wise in the paper; here tensor by tensor, as they travel.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlcp.model.workload import Compression
+from dlcp.transport.compression.base import Code, Compressor, Exchange, Share
+from dlcp.transport.compression.packing import MOST_BITS, pack, packed_bytes, unpack
+from dlcp.transport.endpoint import Floats, Values
+
+TERNARY_BITS = 2
+MOST_WORKERS = (1 << MOST_BITS - 1) - 1
+
+
+class TernGrad(Compressor):
+    """2 bits a value to the server (the paper's 16 ×; log2 3 would need arithmetic coding), ⌈log2(2·workers + 1)⌉ bits
+    a value back, and 4 bytes each way before."""
+
+    def __init__(self, knobs: Compression, share: Share) -> None:
+        super().__init__(knobs, share)
+        self._clipped = np.zeros(0, np.float32)
+        self._scale = np.float32(0)
+
+    @classmethod
+    def plan(cls, knobs: Compression, share: Share) -> tuple[Exchange, ...]:
+        if share.workers > MOST_WORKERS:
+            raise ValueError(f"terngrad packs the sum of at most {MOST_WORKERS} workers, not of {share.workers}")
+        one = Code(1, "float32")
+        push = Code(packed_bytes(share.elements, TERNARY_BITS), "uint8")
+        pull = Code(packed_bytes(share.elements, _sum_bits(share.workers)), "uint8")
+        return Exchange(one, one), Exchange(push, pull)
+
+    def first(self, iteration: int, gradient: Floats) -> Values:
+        clip = np.float32(self.knobs.clip_sigmas) * np.sqrt(np.mean(np.square(gradient)))
+        self._clipped = np.clip(gradient, -clip, clip)
+        return np.abs(self._clipped).max(keepdims=True)
+
+    def next(self, iteration: int, number: int, answer: Values) -> Values:
+        self._scale = answer[0]
+        if not self._scale > 0:
+            return pack(np.ones(self.share.elements, np.uint8), TERNARY_BITS)
+        thresholds = self.share.own_random(iteration).random(self.share.elements, np.float32) * self._scale
+        kept = np.abs(self._clipped) > thresholds
+        ternary = np.where(kept, np.where(self._clipped > 0, np.uint8(2), np.uint8(0)), np.uint8(1))
+        return pack(ternary, TERNARY_BITS)
+
+    def decode(self, iteration: int, answer: Values) -> Floats:
+        share = self.share
+        levels = unpack(answer, share.elements, _sum_bits(share.workers)).astype(np.float32)
+        return (levels - np.float32(share.workers)) * (self._scale / np.float32(share.workers))
+
+    def merge(self, iteration: int, number: int, codes: list[Values]) -> Values:
+        if number == 0:
+            return np.max(codes, axis=0)
+        # Each worker's 0, 1, 2 stand for -1, 0, +1: their sum is the level, counted from -workers.
+        total = np.zeros(self.share.elements, np.uint8)
+        for code in codes:
+            total += unpack(code, self.share.elements, TERNARY_BITS)
+        return pack(total, _sum_bits(self.share.workers))
+
+
+def _sum_bits(workers: int) -> int:
+    return (2 * workers).bit_length()
+
+
+COMPRESSOR = TernGrad
