@@ -184,6 +184,7 @@ def _messages(
         "lost_bytes": lost.astype(int), "resent_bytes": generator.binomial(size, behaviour.resent),
         "probes": generator.integers(0, 2, len(size)), "loss_bound": np.where(droppable, 0.1, 0.0),
         "lost_energy_share": lost / size * 0.4, "energy_bound": np.ones(len(size)),
+        "tensor_bytes": size,
     }, exposed  # fmt: skip
 
 

@@ -109,6 +109,15 @@ def test_load__older_results_lack_what_came_later(experiment: Path) -> None:
     assert queue_counts(loaded).equals(before)
 
 
+def test_load__of_format_4_does_not_know_what_a_message_stands_for(experiment: Path) -> None:
+    run = experiment / "tcp-profile-0"
+    edit(run, format_version=4)
+    table = pq.read_table(run / "messages.parquet")
+    pq.write_table(table.drop_columns(["tensor_bytes"]), run / "messages.parquet")
+    assert check_table(run, "messages") == ""
+    assert load(experiment).table("messages")["tensor_bytes"].isna().sum() == len(table)
+
+
 def test_load__of_format_4_is_neither_a_hole_nor_a_cost_known(experiment: Path) -> None:
     run = experiment / "tcp-profile-0"
     edit(run, format_version=4)

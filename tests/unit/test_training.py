@@ -107,7 +107,7 @@ def test_training__equals_the_same_steps_in_one_process(
     assert len(rows) == 2 * STEPS
     assert len(set(rows)) == STEPS, "both workers hold the same bits after every iteration"
     assert all(compute_s > 0 for compute_s in result.iterations["compute_s"])
-    assert len(result.messages["job"]) == STEPS * messages_an_iteration(found, found.tensors(settings))
+    assert len(result.messages["job"]) == STEPS * messages_an_iteration(found, found.tensors(settings), settings)
 
 
 @pytest.mark.parametrize(("name", "parameters"), [(SCRIPT, 52_138), ("fashion_mnist_mlp.py", 109_386)])

@@ -27,7 +27,7 @@ from dlcp.agents.files import read_part
 from dlcp.agents.introduction import introduction
 from dlcp.agents.jobs import JobSpec, digest
 from dlcp.agents.machine import MachineMonitor
-from dlcp.agents.roles import Place, make_server, make_worker
+from dlcp.agents.roles import Place, make_server, make_worker, note_coding
 from dlcp.agents.scripts import JobOptions, warm_script
 from dlcp.agents.traffic_plan import TrafficSpec
 from dlcp.errors import Problem
@@ -122,6 +122,7 @@ class Agent:
         self._role.patience.give_up_at_s = give_up_at
         costs = CostMeter()
         self._rows = self._runner(at)
+        note_coding(self._role, self._rows)
         self._costs = costs.read()
         self._cpu_busy = (self._costs["cpu_user_s"] + self._costs["cpu_system_s"]) / (time.monotonic() - at)
         self.progress["state"] = "done"

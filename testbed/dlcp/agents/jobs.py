@@ -13,6 +13,7 @@ from dlcp.model.base import Frozen
 from dlcp.model.experiment import Scaling
 from dlcp.model.workload import Job, Profile, Training, TransportSettings, Workload, ring_of
 from dlcp.transport.bounds import Bounds
+from dlcp.transport.coding import CodedJob
 from dlcp.transport.ring import connects_to, neighbours
 from dlcp.transport.tagging import Tensor, plan_tensors
 
@@ -125,6 +126,11 @@ def plan_job(name: str, job: Job, workload: Workload, scaling: Scaling, seed: in
     return JobSpec(**common, kind="training", layers=_script_layers(workload), evaluations=job.evaluations,
                    script=workload.script, batch=workload.batch, learning_rate=workload.learning_rate,
                    momentum=workload.momentum)  # fmt: skip
+
+
+def coded_job(spec: JobSpec, settings: TransportSettings) -> CodedJob:
+    """What travels of a job whose gradients are compressed."""
+    return CodedJob(settings, spec.tensors(settings), len(spec.workers), spec.iterations)
 
 
 def digest(tensors: list[Tensor]) -> str:

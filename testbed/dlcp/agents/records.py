@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dlcp.agents.far_clock import FarClock
-from dlcp.agents.jobs import JobSpec
+from dlcp.agents.jobs import JobSpec, coded_job
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.endpoint import RELIABLE, Bound, Completion, Leg
 from dlcp.transport.parameter_server import Hole, Iteration
-from dlcp.transport.ring import hop_bound
+from dlcp.transport.ring import chunk_cuts, hop_bound
 from dlcp.transport.ring_worker import chunks_must_arrive
-from dlcp.transport.tagging import Tensor
+from dlcp.transport.tagging import ELEMENT_BYTES, Tensor
 from dlcp.transport.values import packets
 
 Columns = dict[str, list[Any]]
@@ -108,23 +109,23 @@ def message_columns(
             (received if at_receiver else sent)[iteration, tensor, leg, int(row[12]), source, sink] = row
     if one_sided := sent.keys() ^ received.keys():
         raise ValueError(f"{len(one_sided)} messages were noted at one end only, such as {min(one_sided)}")
-    chunks = len(spec.workers) if spec.pattern == "ring" else 1
-    expected = spec.iterations * messages_an_iteration(spec, tensors)
+    expected = spec.iterations * messages_an_iteration(spec, tensors, settings)
     if len(sent) != expected:
         raise ValueError(f"{len(sent)} messages were noted, {expected} belong to the job")
     names = ("job", "iteration", "warmup", "tensor", "layer", "leg", "src", "dst", "bytes", "start_s", "end_s",
              "delivered_bytes", "lost_bytes", "resent_bytes", "probes", "loss_bound", "lost_energy_share",
-             "energy_bound")  # fmt: skip
+             "energy_bound", "tensor_bytes")  # fmt: skip
+    journeys = _journeys(spec, tensors, settings)
     columns: Columns = {name: [] for name in names}
     for key in sorted(sent):
         iteration, travelling, leg, _, source, sink = key
-        tensor = travelling // chunks
-        out, back, found = sent[key], received[key], tensors[tensor]
-        bound = bound_of(spec, found, Leg(leg), iteration, settings)
+        out, back, journey = sent[key], received[key], journeys[travelling]
+        tensor, found = journey.tensor, tensors[journey.tensor]
+        bound = RELIABLE if journey.must_arrive else bound_of(spec, found, Leg(leg), iteration, settings)
         row = (spec.name, iteration, iteration < spec.warmup_iterations, tensor, found.first_layer,
                Leg(leg).name.lower(), spec.hosts[source], spec.hosts[sink], int(back[5]), float(out[10]),
                float(back[11]), int(back[6]), int(back[7]), int(out[8]), int(out[9]),
-               bound.bytes_share, float(back[13]), bound.energy_share)  # fmt: skip
+               bound.bytes_share, float(back[13]), bound.energy_share, journey.tensor_bytes)  # fmt: skip
         for column, value in zip(columns.values(), row, strict=True):
             column.append(value)
     return columns
@@ -142,9 +143,46 @@ def hole_columns(spec: JobSpec, records: list[Record]) -> Columns:
     return columns
 
 
-def messages_an_iteration(spec: JobSpec, tensors: list[Tensor]) -> int:
-    """How many there are: one by tensor, worker and leg; in a ring, by chunk, hop and leg."""
+@dataclass(frozen=True)
+class _Journey:
+    """What a number stands for that the transport calls a tensor. must_arrive: nothing of it may be lost, whatever its
+    tensor may lose. tensor_bytes: of the float32 values that it stands for."""
+
+    tensor: int
+    tensor_bytes: int
+    must_arrive: bool = False
+
+
+def _journeys(spec: JobSpec, tensors: list[Tensor], settings: TransportSettings) -> dict[int, _Journey]:
+    """By number: a tensor; a chunk of it, in a ring; a code of it, where gradients are compressed. A tensor that takes
+    several rounds stands in the first."""
+    if settings.compression is not None:
+        job = coded_job(spec, settings)
+        return {
+            job.number(tensor, round_, leg): _Journey(
+                tensor, 0 if round_ else found.size_bytes, leg is Leg.PULL or job.must_arrive(found, exchange.push)
+            )
+            for tensor, found in enumerate(tensors)
+            for round_, exchange in enumerate(job.exchanges(tensor))
+            for leg in Leg
+        }
+    if spec.pattern == "ring":
+        workers = len(spec.workers)
+        cuts = [pairwise(chunk_cuts(tensor.elements, workers)) for tensor in tensors]
+        return {
+            tensor * workers + chunk: _Journey(tensor, (stop - start) * ELEMENT_BYTES)
+            for tensor, found in enumerate(cuts)
+            for chunk, (start, stop) in enumerate(found)
+        }
+    return {number: _Journey(number, tensor.size_bytes) for number, tensor in enumerate(tensors)}
+
+
+def messages_an_iteration(spec: JobSpec, tensors: list[Tensor], settings: TransportSettings) -> int:
+    """How many there are: one by tensor, worker, leg and round of coding; in a ring, by chunk, hop and leg."""
     workers = len(spec.workers)
+    if settings.compression is not None:
+        job = coded_job(spec, settings)
+        return sum(len(job.exchanges(tensor)) for tensor in range(len(tensors))) * workers * 2
     if spec.pattern != "ring":
         return len(tensors) * workers * 2
     chunks = sum(min(workers, packets(tensor.elements)) for tensor in tensors)

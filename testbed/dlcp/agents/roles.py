@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dlcp.agents import profile
-from dlcp.agents.jobs import JobSpec
+from dlcp.agents.jobs import JobSpec, coded_job
 from dlcp.model.workload import TransportSettings
+from dlcp.transport.compressed import CompressedServer, CompressedWorker
 from dlcp.transport.endpoint import Endpoint, Floats
 from dlcp.transport.optimizer import Sgd
-from dlcp.transport.parameter_server import Server, Worker, declare
+from dlcp.transport.parameter_server import Iteration, Server, Worker, declare
 from dlcp.transport.ring_worker import RingWorker
-from dlcp.transport.roles import GradientServer, GradientWorker
+from dlcp.transport.roles import GradientServer, GradientWorker, Rank
 from dlcp.transport.tagging import Tensor
 
 PROFILE_MOMENTUM = 0.0
@@ -33,13 +34,22 @@ class Place:
 
 
 def make_worker(place: Place) -> GradientWorker:
-    """The worker that the job's pattern needs; its tensors are agreed with the transport."""
+    """The worker that the job's pattern and the settings' compression need; its tensors are agreed with the
+    transport."""
+    if place.settings.compression is not None:
+        return _compressed_worker(place)
     return _WORKERS[place.spec.pattern](place)
 
 
 def make_server(place: Place) -> GradientServer:
     """The parameter server that it is; its tensors are agreed with the transport."""
     spec, settings = place.spec, place.settings
+    if settings.compression is not None:
+        job = coded_job(spec, settings)
+        return CompressedServer(
+            place.endpoint, job, job.compressors(-1, spec.seed, 0.0), place.rank - len(spec.workers),
+            spec.worker_ranks, bounds=spec.bounds(settings),
+        )  # fmt: skip
     declare(place.endpoint, place.tensors, settings)
     return Server(
         place.endpoint, place.tensors, place.rank - len(spec.workers), spec.worker_ranks, place.parameters,
@@ -53,6 +63,26 @@ def optimizer(spec: JobSpec) -> Sgd:
         return Sgd(profile.LEARNING_RATE, PROFILE_MOMENTUM, spec.iterations, decays=False)
     warmup = min(TRAINING_WARMUP_ITERATIONS, spec.iterations // 5)
     return Sgd(spec.learning_rate, spec.momentum, spec.iterations, warmup_iterations=warmup)
+
+
+def note_coding(role: Rank, rows: list[Iteration]) -> None:
+    """Tell a worker's iterations what it spent on coding in them."""
+    if isinstance(role, CompressedWorker):
+        for row in rows:
+            row.codec_s = role.codec_s.get(row.number, 0.0)
+
+
+def _compressed_worker(place: Place) -> CompressedWorker:
+    spec, settings = place.spec, place.settings
+    if spec.pattern != "parameter-server":
+        raise ValueError(f"compressed gradients are merged by parameter servers, not by a {spec.pattern}")
+    job, update = coded_job(spec, settings), optimizer(spec)
+    compressors = job.compressors(place.rank, spec.seed, update.momentum)
+    if compressors[0].has_momentum:
+        update = replace(update, momentum=0.0)
+    return CompressedWorker(
+        place.endpoint, job, compressors, spec.server_ranks, place.parameters, update, bounds=spec.bounds(settings)
+    )
 
 
 def _served_worker(place: Place) -> Worker:

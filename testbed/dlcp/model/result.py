@@ -17,12 +17,14 @@ TABLES: dict[str, dict[str, str]] = {
         "start_s": "double", "end_s": "double", "compute_s": "double", "exposed_comm_s": "double",
         "parameters_crc32": "int64", "codec_s": "double",
     },
-    # one tensor's journey on one leg; start: handed to the transport; end: complete at the receiver
+    # one tensor's journey on one leg; start: handed to the transport; end: complete at the receiver. tensor_bytes: of
+    # the float32 values that travelled, where `bytes` is what a scheme made of them (0 in a later round of coding)
     "messages": {
         "job": "string", "iteration": "int32", "warmup": "bool", "tensor": "int32", "layer": "int32",
         "leg": "string", "src": "string", "dst": "string", "bytes": "int64", "start_s": "double",
         "end_s": "double", "delivered_bytes": "int64", "lost_bytes": "int64", "resent_bytes": "int64",
         "probes": "int32", "loss_bound": "double", "lost_energy_share": "double", "energy_bound": "double",
+        "tensor_bytes": "int64",
     },
     # one (port, queue, precedence); peak and histogram are the queue's, in the row of precedence 0. received: came in
     # at this port over its link, which is what the far end sent; enqueued: taken into this port's queue; sent: left the
@@ -77,7 +79,7 @@ _PORTS_SINCE_3 = ("received", "sent", "dropped_shared", "dropped_down", "dropped
 
 SINCE: dict[str, dict[str, int]] = {
     "iterations": {"codec_s": 5},
-    "messages": {"lost_energy_share": 2, "energy_bound": 2},
+    "messages": {"lost_energy_share": 2, "energy_bound": 2, "tensor_bytes": 5},
     "ports": {f"{name}_{unit}": 3 for name in _PORTS_SINCE_3 for unit in ("packets", "bytes")},
 }
 """Table → column → the format_version that brought it; older results have it unknown."""

@@ -170,8 +170,8 @@ class Compression(Frozen):
 
     ratio: share of a tensor's values that a sparse method sends. error_feedback: what a code leaves out is added to the
     next gradient. warmup_share: of the training, over which dgc's sparsity grows. levels, chunk, norm: qsgd's levels on
-    either side of 0, values that share a norm, and which norm. rank: of powersgd's matrices. clip_sigmas: where terngrad
-    clips. step_share: of the learning rate, as signsgd's step.
+    either side of 0, values that share a norm, and which norm. rank: of powersgd's matrices. clip_sigmas: where
+    terngrad clips. step_share: of the learning rate, as signsgd's step.
     """
 
     method: Literal["dgc", "fp16", "powersgd", "qsgd", "randomblock", "randomk", "signsgd", "terngrad", "topk"]

@@ -9,9 +9,9 @@ from dlcp.schemes.base import Scheme
 
 
 def names() -> list[str]:
-    """Every scheme's name: its file's name with `-` for `_`."""
+    """Every scheme's name: its file's name with `-` for `_`. What several schemes share begins with `_`."""
     found = (module.name for module in pkgutil.iter_modules(__path__))
-    return sorted(name.replace("_", "-") for name in found if name != "base")
+    return sorted(name.replace("_", "-") for name in found if name != "base" and not name.startswith("_"))
 
 
 def scheme_class(name: str) -> type[Scheme]:

@@ -9,7 +9,16 @@ from pydantic import Field, PlainValidator, model_validator
 from dlcp.model.experiment import Scaling
 from dlcp.model.qos import CONTROL_QUEUE, FLOWLET_GAP_S, DropProfile, LoadBalancing, QosIntent, QueueIntent
 from dlcp.model.units import Duration, Fraction, QuantityError, parse_fraction, show_duration
-from dlcp.model.workload import MOST_SOURCE_PORTS, HostSettings, Job, Magnitude, TransportSettings, Workload
+from dlcp.model.workload import (
+    MOST_SOURCE_PORTS,
+    Compression,
+    HostSettings,
+    Job,
+    Magnitude,
+    TransportSettings,
+    Workload,
+)
+from dlcp.schemes._compressed import refuse_all_but_servers
 from dlcp.schemes.base import Scheme, UnfitError
 from dlcp.transport.tagging import data_queues
 
@@ -163,8 +172,22 @@ class Dlcp(Scheme):
         default=8, ge=2, le=MOST_SOURCE_PORTS, description="with spraying source-ports: how many ports"
     )
 
+    compression: Literal["none", "fp16", "topk", "randomk", "randomblock"] = Field(
+        default="none",
+        description="code gradients before they travel: codes of fixed length, whose holes are zeros as a gradient's; "
+        "what workers pull loses nothing (parameter server only)",
+    )
+    compression_ratio: Fraction = Field(
+        default=0.01,
+        gt=0,
+        lt=0.5,
+        description="with topk, randomk, randomblock: share of a tensor's values that is sent",
+    )
+
     @model_validator(mode="after")
     def _ordered(self) -> Self:
+        if self.compression != "none" and (self.holes != "zero" or self.pull_loss_bound):
+            raise ValueError("compression needs holes: zero and pull_loss_bound: 0: codes are no values to keep")
         if self.droppable_from > self.droppable_until:
             raise ValueError(f"droppable_from {self.droppable_from} is above droppable_until {self.droppable_until}")
         asked_of_switches = self.load_balancing if "load_balancing" in self.model_fields_set else "flow-hash"
@@ -181,6 +204,8 @@ class Dlcp(Scheme):
 
     def for_job(self, job: Job, workload: Workload) -> Self:
         """The presets as the workload's numbers."""
+        if self.compression != "none":
+            refuse_all_but_servers(job)
         if job.pattern == "ring" and self.holes == "last":
             raise UnfitError("holes", "a ring sums on the way and has no worker's last gradient", "zero or rescale")
         if job.pattern == "ring" and self.pull_loss_bound:
@@ -223,6 +248,9 @@ class Dlcp(Scheme):
             source_ports=self.source_ports if self.spraying == "source-ports" else 1,
             t_low_s=(self.t_low_s or 0.0) * scaling.time_dilation,
             t_high_s=(self.t_high_s or 0.0) * scaling.time_dilation,
+            compression=None
+            if self.compression == "none"
+            else Compression(method=self.compression, ratio=self.compression_ratio),
         )
 
     def hosts(self, scaling: Scaling) -> HostSettings:

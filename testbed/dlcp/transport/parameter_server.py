@@ -90,7 +90,7 @@ class Hole:
     packets: npt.NDArray[np.int32]
 
 
-class _Rank(ABC):
+class ServedRank(ABC):
     """What worker and server share: every completion is noted, every wait is bounded.
 
     completions: all so far. patience: how long it waits.
@@ -120,7 +120,7 @@ class _Rank(ABC):
         """What one completion means to this side."""
 
 
-class Worker(_Rank):
+class Worker(ServedRank):
     """A worker's side. parameters: the whole flat vector, overwritten in place by pulls; servers: their ranks, as
     Tensor.server counts them. gradient: where the gradients of all tensors are put before they are pushed.
     bounds: what messages may lose, by iteration, the same as the server's; without them as declared.
@@ -155,8 +155,9 @@ class Worker(_Rank):
         found = self._tensors[tensor]
         return self.gradient[found.start : found.stop]
 
-    def push(self, iteration: int, tensor: int) -> None:
-        """Send the gradient in this tensor's slot and expect the parameters that come of it.
+    def push(self, iteration: int, tensor: int) -> float:
+        """Send the gradient in this tensor's slot and expect the parameters that come of it; no time is spent on
+        coding.
 
         From here until await_parameters returns, the tensor's parameters are being overwritten.
         """
@@ -171,6 +172,7 @@ class Worker(_Rank):
         self._endpoint.send(
             server, MessageKey(iteration, tensor, Leg.PUSH), self.gradient[found.start : found.stop], bound=push
         )
+        return 0.0
 
     def await_parameters(self, tensors: Iterable[int]) -> float:
         """Wait until these tensors hold their newest parameters; returns when the last of them was complete
@@ -203,7 +205,7 @@ class Worker(_Rank):
             self._pushing[completion.key.tensor] = False
 
 
-class Server(_Rank):
+class Server(ServedRank):
     """A server's side: it owns the tensors whose `server` is its index, and holds buffers for one iteration of them.
 
     parameters: the whole flat vector; only its own tensors' ranges are read and updated. workers: ranks, in the

@@ -84,8 +84,8 @@ class RingWorker:
         found = self._tensors[tensor]
         return self.gradient[found.start : found.stop]
 
-    def push(self, iteration: int, tensor: int) -> None:
-        """All-reduce the gradient in this tensor's slot and update the parameters with it.
+    def push(self, iteration: int, tensor: int) -> float:
+        """All-reduce the gradient in this tensor's slot and update the parameters with it; no time is spent on coding.
 
         From here until await_parameters returns, the tensor's parameters are being overwritten.
         """
@@ -94,6 +94,7 @@ class RingWorker:
             self._arrived_s[tensor] = math.inf
         bound = self._bounds.push(iteration) if self._bounds else None
         self._ring.start(tensor, iteration, self.gradient[found.start : found.stop], bound=bound)
+        return 0.0
 
     def await_parameters(self, tensors: Iterable[int]) -> float:
         """Wait until these tensors hold their newest parameters; returns when the last of them was complete

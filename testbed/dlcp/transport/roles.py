@@ -31,9 +31,9 @@ class GradientWorker(Rank, Protocol):
     def gradient_slot(self, tensor: int) -> Floats:
         """Where this tensor's gradient goes; waits until the slot may be written."""
 
-    def push(self, iteration: int, tensor: int) -> None:
-        """Hand over the gradient in this tensor's slot. Until await_parameters returns, the tensor's parameters are
-        being overwritten."""
+    def push(self, iteration: int, tensor: int) -> float:
+        """Hand over the gradient in this tensor's slot; returns the CPU seconds for which coding it kept the device
+        that computes. Until await_parameters returns, the tensor's parameters are being overwritten."""
 
     def await_parameters(self, tensors: Iterable[int]) -> float:
         """Wait until these tensors hold their newest parameters; returns when the last of them was complete

@@ -11,7 +11,12 @@ from dlcp.transport.endpoint import Counts, Dtype, Floats, Values
 
 PAYLOAD_BYTES = 1440
 """Of one full packet at MTU 1500 (wire.h)."""
-_HELD_AS: dict[Dtype, npt.DTypeLike] = {"float32": np.float32, "float16": np.float16, "bfloat16": np.uint16, "uint8": np.uint8}
+_HELD_AS: dict[Dtype, npt.DTypeLike] = {
+    "float32": np.float32,
+    "float16": np.float16,
+    "bfloat16": np.uint16,
+    "uint8": np.uint8,
+}
 _QUIET = np.uint32(0x40)
 """The bit that keeps a NaN a NaN when its lower half is cut off."""
 

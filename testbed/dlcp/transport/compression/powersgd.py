@@ -1,8 +1,8 @@
 """PowerSGD: a tensor as a near-square matrix M ≈ P·Qᵀ of low rank, by one step of power iteration from the last Q.
 
 Vogels et al., NeurIPS 2019, with error feedback and warm start; the tensor as one matrix of ⌈√d⌉ columns and rows,
-padded, as torch's batched_powerSGD_hook has it. Two rounds: the mean of P = M·Q, made orthonormal by every worker alike,
-then the mean of Q = Mᵀ·P. Tensors for which that would be more than they are travel as they are.
+padded, as torch's batched_powerSGD_hook has it. Two rounds: the mean of P = M·Q, made orthonormal by every worker
+alike, then the mean of Q = Mᵀ·P. Tensors for which that would be more than they are travel as they are.
 """
 
 from __future__ import annotations

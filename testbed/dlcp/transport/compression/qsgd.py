@@ -2,8 +2,8 @@
 
 Alistarh et al., NeurIPS 2017. norm: the largest magnitude of the chunk, which the paper's experiments use (§4), or its
 length, as in its theory. Levels are packed at a fixed number of bits; the paper's Elias coding pays only where most
-levels are 0. In the paper every worker gets every other's code; here the server quantises the mean again in the same way
-(unbiased too, and of the same size), as QSGD over parameter servers must.
+levels are 0. In the paper every worker gets every other's code; here the server quantises the mean again in the same
+way (unbiased too, and of the same size), as QSGD over parameter servers must.
 """
 
 from __future__ import annotations

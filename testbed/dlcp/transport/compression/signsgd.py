@@ -1,9 +1,9 @@
 """signSGD with majority vote: a worker sends the sign of each value, the server the sign that most of them have.
 
-Bernstein et al., ICML 2018; majority vote and momentum: signSGD with Majority Vote, ICLR 2019. With momentum the sign is
-that of u ← m·u + (1 - m)·g (the papers' Signum), and the optimizer applies none. The step is the vote times the learning
-rate, whatever the gradient's size, so its learning rate is another one: the job's times step_share. A tie, which an even
-number of workers can have, falls to either side at random, as one bit has no zero.
+Bernstein et al., ICML 2018; majority vote and momentum: signSGD with Majority Vote, ICLR 2019. With momentum the sign
+is that of u ← m·u + (1 - m)·g (the papers' Signum), and the optimizer applies none. The step is the vote times the
+learning rate, whatever the gradient's size, so its learning rate is another one: the job's times step_share. A tie,
+which an even number of workers can have, falls to either side at random, as one bit has no zero.
 """
 
 from __future__ import annotations

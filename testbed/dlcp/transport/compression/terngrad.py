@@ -40,7 +40,8 @@ class TernGrad(Compressor):
     def first(self, iteration: int, gradient: Floats) -> Values:
         clip = np.float32(self.knobs.clip_sigmas) * np.sqrt(np.mean(np.square(gradient)))
         self._clipped = np.clip(gradient, -clip, clip)
-        return np.abs(self._clipped).max(keepdims=True)
+        largest: Values = np.abs(self._clipped).max(keepdims=True)
+        return largest
 
     def next(self, iteration: int, number: int, answer: Values) -> Values:
         self._scale = answer[0]
@@ -58,7 +59,8 @@ class TernGrad(Compressor):
 
     def merge(self, iteration: int, number: int, codes: list[Values]) -> Values:
         if number == 0:
-            return np.max(codes, axis=0)
+            largest: Values = np.max(codes, axis=0)
+            return largest
         # Each worker's 0, 1, 2 stand for -1, 0, +1: their sum is the level, counted from -workers.
         total = np.zeros(self.share.elements, np.uint8)
         for code in codes:

@@ -1,0 +1,57 @@
+"""Compressed gradients over tuned TCP: what the schemes of all methods share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Self
+
+from pydantic import Field
+
+from dlcp.model.experiment import Scaling
+from dlcp.model.units import Fraction
+from dlcp.model.workload import Compression, Job, TransportSettings, Workload
+from dlcp.schemes.base import UnfitError
+from dlcp.schemes.tcp_tuned import TcpTuned
+
+BOTH_WAYS = (
+    " The server merges the workers' codes into one that all of them pull and decode alike; each worker updates its "
+    "own parameters. Coding takes the worker's CPU and is part of its iteration."
+)
+
+
+def refuse_all_but_servers(job: Job) -> None:
+    """UnfitError for a job whose gradients are not summed by parameter servers."""
+    if job.pattern != "parameter-server":
+        raise UnfitError(
+            "compression", f"codes are merged by parameter servers, a {job.pattern} has none",
+            "pattern: parameter-server",
+        )  # fmt: skip
+
+
+class CompressedTcp(TcpTuned):
+    """Gradients are coded by a method; the codes travel over TCP as tcp-tuned has it."""
+
+    def for_job(self, job: Job, workload: Workload) -> Self:
+        refuse_all_but_servers(job)
+        return self
+
+    def transport(self, scaling: Scaling) -> TransportSettings:
+        return super().transport(scaling).model_copy(update={"compression": self.compression()})
+
+    @abstractmethod
+    def compression(self) -> Compression:
+        """The method and its knobs."""
+
+
+class SparseTcp(CompressedTcp):
+    """A method that sends a share of the values."""
+
+    ratio: Fraction = Field(default=0.01, gt=0, lt=0.5, description="share of a tensor's values that is sent")
+
+
+class RememberingTcp(SparseTcp):
+    """A sparse method that may remember what it has not sent."""
+
+    error_feedback: bool = Field(
+        default=True, description="add what was not sent to the next gradient; off loses it for good"
+    )

@@ -1,0 +1,25 @@
+"""Random-block gradients over tuned TCP."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from dlcp.model.workload import Compression
+from dlcp.schemes._compressed import BOTH_WAYS, RememberingTcp
+
+
+class RandomBlock(RememberingTcp):
+    """See dlcp.transport.compression.randomblock."""
+
+    title: ClassVar[str] = "Random-block gradients over TCP"
+    paper: ClassVar[str] = "Foroutan & Jaggi, Sparse Communication for Training Deep Networks, arXiv 2009.09271"
+    mechanism: ClassVar[str] = (
+        "All workers send the same contiguous block at a random offset, drawn from a seed that they share; it wraps "
+        "round the tensor's end."
+    ) + BOTH_WAYS
+
+    def compression(self) -> Compression:
+        return Compression(method="randomblock", ratio=self.ratio, error_feedback=self.error_feedback)
+
+
+SCHEME = RandomBlock

@@ -1,0 +1,36 @@
+"""signSGD with majority vote over tuned TCP."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from dlcp.model.workload import Compression
+from dlcp.schemes._compressed import BOTH_WAYS, CompressedTcp
+
+
+class SignSgd(CompressedTcp):
+    """See dlcp.transport.compression.signsgd."""
+
+    title: ClassVar[str] = "signSGD with majority vote over TCP"
+    paper: ClassVar[str] = (
+        "Bernstein et al., signSGD: Compressed Optimisation for Non-Convex Problems, ICML 2018; signSGD with Majority "
+        "Vote is Communication Efficient and Fault Tolerant, ICLR 2019"
+    )
+    mechanism: ClassVar[str] = (
+        "A worker sends the sign of each value's momentum, 1 bit; the server answers with the majority's, 1 bit. No "
+        "error feedback, as in the papers. A tie falls to either side at random."
+    ) + BOTH_WAYS
+
+    step_share: float = Field(
+        default=0.01,
+        gt=0,
+        description="share of the job's learning rate that a vote moves a parameter by: a sign's step is another one",
+    )
+
+    def compression(self) -> Compression:
+        return Compression(method="signsgd", step_share=self.step_share)
+
+
+SCHEME = SignSgd
