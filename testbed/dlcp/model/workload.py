@@ -8,6 +8,7 @@ from pydantic import Field
 
 from dlcp.model.base import Frozen
 from dlcp.model.faults import Fault
+from dlcp.model.masks import MaskSettings
 from dlcp.model.sizes import SizeTable
 from dlcp.model.units import Duration, Fraction, Rate, Size
 
@@ -189,7 +190,8 @@ class Compression(Frozen):
 class TransportSettings(Frozen):
     """What an agent must know to open its end of a scheme's transport. Pure data; sent to the agent as JSON.
 
-    kind: "tcp" or "dlcp". The rest is used by the kind that knows it; times are already in emulated seconds.
+    kind: "tcp", "dlcp", or "masked": nothing is sent, and `mask` says what of the gradients is lost. The rest is used
+    by the kind that knows it; times are already in emulated seconds.
     loss_bound, energy_bound: what a gradient's push may lose of its bytes and of its energy (1 = no limit).
     loss_bound_schedule: (share of the training done, bound of the bytes from there on), in order.
     pull_loss_bound: what each worker may lose of the parameters, but for every full_sync_every-th iteration.
@@ -198,7 +200,8 @@ class TransportSettings(Frozen):
     source_ports: bursts leave from so many UDP ports in turn. compression: of gradients, and of what comes of them.
     """
 
-    kind: Literal["tcp", "dlcp"]
+    kind: Literal["tcp", "dlcp", "masked"]
+    mask: MaskSettings | None = None
     tcp_congestion_control: str = "cubic"
     tcp_ecn: bool = False
     tcp_low_water_bytes: int = 0

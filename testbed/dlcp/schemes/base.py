@@ -30,12 +30,16 @@ class Scheme(Frozen):
     title: ClassVar[str]
     paper: ClassVar[str]
     mechanism: ClassVar[str]
-    kind: ClassVar[Literal["tcp", "dlcp"]]
+    kind: ClassVar[Literal["tcp", "dlcp", "masked"]]
     substrates: ClassVar[tuple[str, ...]] = ("emulate", "lab")
 
     def for_job(self, job: Job, workload: Workload) -> Self:
         """The scheme with all filled in that its knobs leave to the job. UnfitError when a knob cannot do for it."""
         return self
+
+    def inputs(self) -> dict[str, str]:
+        """Files that its runs depend on besides its knobs: name → what the content hashes to."""
+        return {}
 
     @abstractmethod
     def intent(self, port_buffer_bytes: int) -> QosIntent:

@@ -22,15 +22,16 @@ _STREAM = 7
 class Masks:
     """Masks of a job, iteration after iteration; the same seed gives the same ones, whatever else happens.
 
-    layers: of the model; tensors of its front_share are front. recording: for the orders that need one; ValueError when
-    it is of other tensors or workers. ValueError, too, when one worker cannot lose what all are to lose together.
+    layers: elements of each, input side first; a packet belongs to the layer of its last element. recording: for the
+    orders that need one; ValueError when it is of other tensors or workers. ValueError, too, when one worker cannot
+    lose what all are to lose together.
     """
 
     def __init__(
         self,
         settings: MaskSettings,
         tensors: list[Tensor],
-        layers: int,
+        layers: list[int],
         workers: int,
         seed: int,
         recording: Recording | None = None,
@@ -40,8 +41,8 @@ class Masks:
         self._workers = workers
         self._random = np.random.default_rng([seed, _STREAM])
         self._unlucky = int(self._random.integers(workers))
-        front = front_layers(layers, settings.front_share)
-        self._front: Lost = np.repeat([tensor.last_layer < front for tensor in tensors], self._packing.count)
+        front_elements = sum(layers[: front_layers(len(layers), settings.front_share)])
+        self._front: Lost = self._packing.last_element < front_elements
         self._recording = _fitting(recording, self._packing, workers) if settings.order in RECORDED else None
         self._offset = 0 if self._recording is None else int(self._random.integers(self._recording.iterations))
         if settings.spread in ("in-turn", "one-worker") and settings.loss * workers > 1:

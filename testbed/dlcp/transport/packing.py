@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ class Packing:
     """Where each tensor's packets lie among the rows of all tensors, input side first.
 
     rows: packets of all tensors. first_row: (tensors,) where each begins. count: (tensors,) how many it has.
-    row_bytes: (rows,) payload of each packet.
+    row_bytes: (rows,) payload of each packet. last_element: (rows,) the place in the flat vector of its last one.
     """
 
     def __init__(self, tensors: list[Tensor]) -> None:
@@ -26,9 +27,12 @@ class Packing:
         self.count: npt.NDArray[np.int64] = np.array(counts, np.int64)
         self.first_row: npt.NDArray[np.int64] = np.array([0, *accumulate(counts)][:-1], np.int64)
         self.row_bytes: npt.NDArray[np.int64] = np.full(self.rows, PACKET_ELEMENTS * ELEMENT_BYTES, np.int64)
+        self.last_element: npt.NDArray[np.int64] = np.empty(self.rows, np.int64)
         for tensor, first, count in zip(tensors, self.first_row, counts, strict=True):
             last_elements = tensor.elements - (count - 1) * PACKET_ELEMENTS
             self.row_bytes[first + count - 1] = last_elements * ELEMENT_BYTES
+            ends = tensor.start + PACKET_ELEMENTS * np.arange(1, count + 1)
+            self.last_element[first : first + count] = np.minimum(ends, tensor.stop) - 1
 
     def empty(self, ranks: int) -> Floats:
         """Room for every rank's packets, (ranks, rows, PACKET_ELEMENTS), all zero; padding must stay so."""
@@ -45,6 +49,7 @@ class Packing:
             at = self.place(number, 0)
             into[tensor.start : tensor.stop] = flat[at : at + tensor.elements]
 
-    def by_tensor(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    def by_tensor(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Sums over each tensor's packets: (…, rows) → (…, tensors)."""
-        return np.add.reduceat(values, self.first_row, axis=-1)
+        sums: npt.NDArray[Any] = np.add.reduceat(values, self.first_row, axis=-1)
+        return sums
