@@ -47,7 +47,14 @@ app = App(
 )
 
 Results = Annotated[Path, Parameter(name="--results", help="Folder that results are in.")]
-On = Annotated[str, Parameter(name="--on", help="Substrate to run on: emulate, or lab.")]
+On = Annotated[
+    str | None,
+    Parameter(
+        name="--on",
+        help="Substrate to run on: emulate, lab, or inprocess (without a network). Default: the one that all "
+        "schemes of the file need, else emulate.",
+    ),
+]
 Deploy = Annotated[
     bool,
     Parameter(
@@ -167,7 +174,7 @@ def check(experiment: str, *, json: Json = False) -> int:
 def plan(
     experiment: str,
     *,
-    on: On = "emulate",
+    on: On = None,
     lab: LabFile = None,
     deploy: Deploy = False,
     degrade: Degrade = False,
@@ -180,9 +187,12 @@ def plan(
     from dlcp.model.load import find_experiment
     from dlcp.runner.check import ready
     from dlcp.runner.outline import outline
+    from dlcp.runner.plan import usual_substrate
 
+    experiment_ready = ready(find_experiment(experiment))
+    on = on or usual_substrate(experiment_ready)
     choice = _lab(on, lab, deploy=deploy, degrade=degrade)
-    found = outline(ready(find_experiment(experiment)), on, results, scale_down=scale_down, lab=choice)
+    found = outline(experiment_ready, on, results, scale_down=scale_down, lab=choice)
     if json:
         screen.print_json(found.data())
     else:
@@ -195,7 +205,7 @@ def plan(
 def run(
     experiment: str,
     *,
-    on: On = "emulate",
+    on: On = None,
     lab: LabFile = None,
     deploy: Deploy = False,
     degrade: Degrade = False,
@@ -210,9 +220,11 @@ def run(
     from dlcp.runner.check import ready
     from dlcp.runner.execute import execute
     from dlcp.runner.outline import outline
+    from dlcp.runner.plan import usual_substrate
     from dlcp.runner.preflight import preflight
 
     experiment_ready = ready(find_experiment(experiment))
+    on = on or usual_substrate(experiment_ready)
     choice = _lab(on, lab, deploy=deploy, degrade=degrade)
     found = outline(experiment_ready, on, results, retry_suspect=retry_suspect, scale_down=scale_down, lab=choice)
     preflight(found, results)

@@ -62,6 +62,7 @@ class BarProgress:
             expand=True,
         )
         self._task: TaskID | None = None
+        self._done: dict[int, float] = {}
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -73,6 +74,7 @@ class BarProgress:
     def again(self, count: int) -> None:
         """See runner.execute.Listener."""
         self._console.print(_again(count), markup=False, soft_wrap=True)
+        self._done.clear()
         if self._task is not None:
             self._bar.reset(self._task, total=count)
 
@@ -80,10 +82,11 @@ class BarProgress:
         """See runner.execute.Listener."""
         task = self._task = self._bar.add_task("", total=total) if self._task is None else self._task
         title = f"{number}/{total} {escape(f'{run.job_name}, {run.scheme.label}')}"  # short: 42 of 80 columns are left
-        self._bar.update(task, completed=number - 1, description=f"{title}: setting up")
+        self._bar.update(task, description=f"{title}: setting up")
 
         def on_progress(share: float, text: str) -> None:
-            self._bar.update(task, completed=number - 1 + share, description=f"{title}: {escape(text)}")
+            self._done[number] = share
+            self._bar.update(task, completed=self._shares(), description=f"{title}: {escape(text)}")
 
         return on_progress
 
@@ -91,8 +94,13 @@ class BarProgress:
         """See runner.execute.Listener."""
         colour = _COLOURS[result.status]
         self._console.print(f"[{colour}]{number}/{total}[/] {escape(ending(run, result, took_s))}", soft_wrap=True)
+        self._done[number] = 1.0
         if self._task is not None:
-            self._bar.update(self._task, completed=number)
+            self._bar.update(self._task, completed=self._shares())
+
+    def _shares(self) -> float:
+        """Runs that are over and what is done of those under way."""
+        return sum(list(self._done.values()))
 
 
 def progress_on(console: Console) -> PlainProgress | BarProgress:

@@ -123,7 +123,7 @@ class InProcessJob:
             "worker": [worker for worker in spec.workers for _ in range(count)],
             "iteration": list(range(count)) * workers,
             "warmup": [iteration < spec.warmup_iterations for iteration in range(count)] * workers,
-            **dict.fromkeys(("start_s", "end_s", "compute_s", "exposed_comm_s"), untimed),
+            **dict.fromkeys(("start_s", "end_s", "compute_s", "exposed_comm_s", "codec_s"), untimed),
             "parameters_crc32": checksums * workers,
         }
 

@@ -13,8 +13,8 @@ from dlcp.runner.calibration import Costs, costs
 from dlcp.runner.check import Ready
 from dlcp.runner.estimate import Estimate, estimate
 from dlcp.runner.execute import missing
-from dlcp.runner.plan import Cell, Plan, plan
-from dlcp.runner.stands_for import sentences, stands_for
+from dlcp.runner.plan import IN_PROCESS, Cell, Plan, plan
+from dlcp.runner.stands_for import sentences, stands_for, without_network
 from dlcp.runner.store import Store
 from dlcp.runner.supported import require_supported
 
@@ -83,9 +83,8 @@ def outline(
     had, _ = Store(results, ready.experiment.name).load()
     todo = missing(planned, had, retry_suspect=retry_suspect)
     time = estimate(planned, todo, had)
-    return Outline(
-        planned, tuple(todo), tuple(loads), machine.costs, time, stands_for(ready), tuple(sentences(ready)), scaled
-    )
+    facts, words = without_network(ready) if substrate == IN_PROCESS else (stands_for(ready), sentences(ready))
+    return Outline(planned, tuple(todo), tuple(loads), machine.costs, time, facts, tuple(words), scaled)
 
 
 def _on_lab(ready: Ready, lab: LabChoice) -> Plan:

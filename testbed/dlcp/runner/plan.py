@@ -17,8 +17,10 @@ from dlcp.model.workload import Training
 from dlcp.runner.check import Ready
 from dlcp.substrates import __path__ as _substrate_folders
 
-SUBSTRATES = ("emulate", "lab", "simulate")
+SUBSTRATES = ("emulate", "lab", "inprocess", "simulate")
 """The words for places to run; each needs its file in dlcp/substrates to be usable."""
+USUAL_SUBSTRATE = "emulate"
+IN_PROCESS = "inprocess"
 _FABRIC_KEYS = {"shared_buffer", "queues", "load_balancing", "flowlet_gap_s", "pfc", "faults", "backlog_every_s"}
 """What an experiment may say of its fabric and its mishaps, beside topology and port buffer."""
 _SAID_ABOVE = {"background", "faults"}
@@ -73,8 +75,14 @@ def known_substrates() -> list[str]:
     ]
 
 
+def usual_substrate(ready: Ready) -> str:
+    """Where a file's runs are made unless the caller says otherwise: emulated, or where alone its schemes can run."""
+    common = set.intersection(*(set(scheme.substrates) for scheme in ready.schemes.values()))
+    return USUAL_SUBSTRATE if len(common) != 1 else common.pop()
+
+
 def plan(
-    ready: Ready, substrate: str = "emulate", *, where: str = "", lacking: Mapping[str, str] | None = None
+    ready: Ready, substrate: str = USUAL_SUBSTRATE, *, where: str = "", lacking: Mapping[str, str] | None = None
 ) -> Plan:
     """All runs of an experiment. The same file, workloads and schemes give the same plan, on any machine.
 
@@ -136,6 +144,8 @@ def _cell(
         "seed": seed,
         "substrate": substrate,
     } | ({"where": where} if where else {})
+    if inputs := ready.schemes[label].inputs():
+        definition["inputs"] = inputs
     text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
     run_id = hashlib.sha256(text.encode()).hexdigest()[:RUN_ID_DIGITS]
     workload = ready.workloads[job.workload]

@@ -12,6 +12,7 @@ from dlcp.model.topology import Graph, Link
 from dlcp.model.units import show_duration, show_fraction, show_rate, show_size
 from dlcp.model.workload import Constant, Incast, Job, Poisson
 from dlcp.runner.check import Ready
+from dlcp.transport.tagging import PACKET_ELEMENTS
 
 ACK_BYTES = 64
 """The smallest Ethernet frame, as an acknowledgement that comes back."""
@@ -29,6 +30,23 @@ def stands_for(ready: Ready) -> dict[str, dict[str, Any]]:
         "bdp_packets": graph.slowest_host_bps * rtt_s / 8 / FRAME_BYTES,
     }
     return {name: regime(experiment, job, hosts) | more for name, job in experiment.jobs.items()}
+
+
+def without_network(ready: Ready) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """The same two for runs in one process: by job, and in words."""
+    lines = [
+        "network    none: a job's workers train in one process; of topology, buffer and scaling only the hosts' names "
+        "count",
+        "time       none: steps are the measure, and no result has a job completion time",
+    ]
+    found: dict[str, dict[str, Any]] = {}
+    for name, job in ready.experiment.jobs.items():
+        found[name] = {"workers": len(job.workers), "packet_values": PACKET_ELEMENTS}
+        lines.append(
+            f"job {name}: {job.iterations} iterations of {len(job.workers)} workers, whose gradients are cut into "
+            f"messages of about {show_size(job.bucket_bytes)} and packets of {PACKET_ELEMENTS} values"
+        )
+    return found, lines
 
 
 def idle_rtt_s(graph: Graph) -> float:

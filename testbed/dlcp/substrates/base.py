@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
@@ -25,3 +25,14 @@ class Substrate(Protocol):
 
     def run(self, run: Run, directory: Path, on_progress: OnProgress) -> RunResult:
         """Conduct one run and write its tables into `directory`; result.json is the caller's to write."""
+
+
+@runtime_checkable
+class ManyAtOnce(Substrate, Protocol):
+    """A substrate whose runs do not disturb each other: `run` may be called by several threads."""
+
+    at_once: int
+    """How many runs it makes at a time."""
+
+    def stop(self) -> None:
+        """End the runs that are under way: each raises KeyboardInterrupt where it was called."""

@@ -1,13 +1,16 @@
-"""JSON lines between a caller and its process in private namespaces: one request in, messages and problems out."""
+"""JSON lines between a caller and its process: a request in, messages and problems out."""
 
 from __future__ import annotations
 
 import json
 import os
+import queue
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, NoReturn
 
 from dlcp.errors import ExitCode, Problem
 
@@ -34,14 +37,41 @@ def messages(process: subprocess.Popen[bytes], request: dict[str, Any]) -> Itera
 def answer(work: Callable[[dict[str, Any], Say], None]) -> int:
     """Inside: read the request and do the work, which says its messages; a Problem that it meets is the last one."""
     request = json.loads(sys.stdin.readline())
+    with _replies() as say:
+        _do(work, request, say)
+    return 0
+
+
+def answer_all(work: Callable[[dict[str, Any], Say], None]) -> NoReturn:
+    """Inside: answer one request after the other until the caller closes its end, then the process exits at once,
+    whatever it is doing."""
+    requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+
+    def listen() -> None:
+        for line in sys.stdin:
+            requests.put(json.loads(line))
+        os._exit(0)
+
+    threading.Thread(target=listen, daemon=True, name="requests").start()
+    with _replies() as say:
+        while True:
+            _do(work, requests.get(), say)
+
+
+@contextmanager
+def _replies() -> Iterator[Say]:
+    """What says our messages on stdout, which carries nothing else: Mininet and others print to stderr."""
     with os.fdopen(os.dup(1), "w", buffering=1) as replies:
-        os.dup2(2, 1)  # stdout carries only our messages: Mininet and others print to stderr
+        os.dup2(2, 1)
 
         def say(message: dict[str, Any]) -> None:
             replies.write(json.dumps(message) + "\n")
 
-        try:
-            work(request, say)
-        except Problem as problem:
-            say({"problem": vars(problem) | {"exit_code": int(problem.exit_code)}})
-    return 0
+        yield say
+
+
+def _do(work: Callable[[dict[str, Any], Say], None], request: dict[str, Any], say: Say) -> None:
+    try:
+        work(request, say)
+    except Problem as problem:
+        say({"problem": vars(problem) | {"exit_code": int(problem.exit_code)}})
