@@ -2,8 +2,9 @@
 
 Lin et al., ICLR 2018. A worker keeps u ← m·u + g and v ← v + u, sends v above a threshold, and clears both there
 (momentum correction §3.1, factor masking §3.3); the optimizer applies no momentum. The threshold is the top-k of a
-sample of 1 %, corrected up to 10 times by 1.3 or 0.7 until what it keeps is within 0.7 to 1.3 of the target (as GRACE
-codes it); where it still keeps more, the largest of those (the paper's hierarchical selection). The share that is kept
+sample of 1 %, lowered up to 10 times by 0.7 while it keeps less than 0.7 of the target (as GRACE codes it); where it
+keeps more than 1.3 of it, the target's largest of those (the paper's hierarchical selection; GRACE raises the
+threshold, which falls into a loop once the values just below the last threshold have piled up). The share that is kept
 falls from ratio^(1/5) in steps to ratio over the first part of training (75 %, 93.75 %, 98.4 %, 99.6 %, 99.9 % sparse
 at the paper's ratio). Not here: clipping of local gradients, which the paper uses for its recurrent models.
 """
@@ -25,8 +26,10 @@ SAMPLED = 0.01
 FEWEST_SAMPLED = 256
 """Below, a sample's top-k says little: smaller tensors are looked at whole."""
 CORRECTIONS = 10
-CLOSE = (0.7, 1.3)
-"""What of the target a threshold may keep; also what it is multiplied with when it keeps too few, or too many."""
+FEWEST, MOST = 0.7, 1.3
+"""Of the target, what a threshold may keep."""
+LOWERED = 0.7
+"""What a threshold that keeps too few is multiplied with."""
 
 
 class Dgc(Compressor):
@@ -74,13 +77,12 @@ class Dgc(Compressor):
             sample = magnitudes[positions]
         wanted = max(1, round(target * sample.size / magnitudes.size))
         threshold = np.partition(sample, sample.size - wanted)[sample.size - wanted]
-        few, many = CLOSE
-        for _ in range(CORRECTIONS):
-            count = int(np.count_nonzero(magnitudes >= threshold))
-            if few * target <= count <= many * target:
-                break
-            threshold *= np.float32(many if count > target else few)
         found = np.flatnonzero(magnitudes >= threshold)
+        for _ in range(CORRECTIONS):
+            if len(found) >= FEWEST * target:
+                break
+            threshold *= np.float32(LOWERED)
+            found = np.flatnonzero(magnitudes >= threshold)
         if len(found) > _most(target):
             order = np.argpartition(magnitudes[found], len(found) - target)
             found = np.sort(found[order[len(found) - target :]])
@@ -95,7 +97,7 @@ class Dgc(Compressor):
 
 
 def _most(target: int) -> int:
-    return ceil(CLOSE[1] * target)
+    return ceil(MOST * target)
 
 
 COMPRESSOR = Dgc

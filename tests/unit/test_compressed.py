@@ -1,0 +1,209 @@
+"""Compressed training over real sockets: what comes out is what the compressors make in one process; what travels are
+their codes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from coding import METHODS, Bench
+from loopback import TCP, ranks, together
+
+from dlcp.model.workload import Compression, TransportSettings
+from dlcp.transport.bounds import Bounds
+from dlcp.transport.coding import CodedJob
+from dlcp.transport.compressed import CompressedServer, CompressedWorker
+from dlcp.transport.endpoint import Completion, Endpoint, Floats, Leg, MessageKey, TransportError
+from dlcp.transport.optimizer import Sgd
+from dlcp.transport.tagging import plan_tensors
+
+LAYERS = [("front", 500), ("middle", 12_000), ("back", 3_000), ("bias", 7)]
+BUCKET_BYTES = 16_000
+WORKERS, SERVERS, ITERATIONS, SEED = 3, 2, 3, 5
+RATIO = 0.05
+OPTIMIZER = Sgd(0.1, 0.9, ITERATIONS, warmup_iterations=1)
+DLCP = TransportSettings(kind="dlcp", priority_queues=3, loss_bound=0.1)
+FIXED = ("fp16", "topk", "randomk", "randomblock")
+
+
+def gradient(worker: int, iteration: int, elements: int) -> Floats:
+    return np.random.default_rng([worker, iteration]).standard_normal(elements, np.float32)
+
+
+def initial(elements: int) -> Floats:
+    return np.random.default_rng(99).standard_normal(elements, np.float32)
+
+
+def coded_job(method: str, settings: TransportSettings = TCP) -> CodedJob:
+    compression = Compression.model_validate({"method": method, "ratio": RATIO})
+    own = settings.model_copy(update={"compression": compression})
+    return CodedJob(own, plan_tensors(LAYERS, BUCKET_BYTES, SERVERS, own), WORKERS, ITERATIONS)
+
+
+def update_rule(method: str) -> Sgd:
+    return replace(OPTIMIZER, momentum=0.0) if method in ("dgc", "signsgd") else OPTIMIZER
+
+
+def train(endpoints: list[Endpoint], job: CodedJob) -> tuple[list[list[Floats]], list[Completion], CompressedWorker]:
+    """Each worker's parameters after each iteration, the servers' completions, and the first worker."""
+    elements, method = job.tensors[-1].stop, job.knobs.method
+    worker_ranks, server_ranks = list(range(WORKERS)), list(range(WORKERS, WORKERS + SERVERS))
+    bounds = Bounds(job.settings, ITERATIONS)
+    servers = [
+        CompressedServer(
+            endpoints[rank], job, job.compressors(-1, SEED, 0.0), index, worker_ranks, bounds=bounds, stall_timeout_s=10
+        )
+        for index, rank in enumerate(server_ranks)
+    ]
+    for server in servers:
+        server.expect_first()
+    workers = [
+        CompressedWorker(
+            endpoints[rank], job, job.compressors(rank, SEED, OPTIMIZER.momentum), server_ranks, initial(elements),
+            update_rule(method), bounds=bounds, stall_timeout_s=10,
+        )
+        for rank in worker_ranks
+    ]  # fmt: skip
+
+    def work(rank: int) -> list[Floats]:
+        worker, found = workers[rank], []
+        for iteration in range(ITERATIONS):
+            full = gradient(rank, iteration, elements)
+            for number in reversed(range(len(job.tensors))):
+                tensor = job.tensors[number]
+                worker.gradient_slot(number)[:] = full[tensor.start : tensor.stop]
+                assert worker.push(iteration, number) >= 0
+            worker.finish()
+            found.append(worker.parameters.copy())
+        return found
+
+    try:
+        results = together([*(lambda r=rank: work(r) for rank in worker_ranks), *(server.run for server in servers)])
+    finally:
+        together([worker.close for worker in workers])
+    return results[:WORKERS], [one for server in servers for one in server.completions], workers[0]
+
+
+def reference(job: CodedJob) -> tuple[list[Floats], Counter[tuple[int, Leg, int]]]:
+    """Parameters after each iteration, in one process; and how many messages of how many bytes each tensor takes."""
+    elements, optimizer = job.tensors[-1].stop, update_rule(job.knobs.method)
+    parameters = initial(elements)
+    benches = [
+        Bench(
+            job.knobs.method, tensor.elements, WORKERS, momentum=OPTIMIZER.momentum, iterations=ITERATIONS,
+            fixed=job.settings.kind != "tcp", tensor=number, seed=SEED, ratio=RATIO,
+        )
+        for number, tensor in enumerate(job.tensors)
+    ]  # fmt: skip
+    states = [optimizer.state(n, parameters[tensor.start : tensor.stop]) for n, tensor in enumerate(job.tensors)]
+    found, messages = [], Counter[tuple[int, Leg, int]]()
+    for iteration in range(ITERATIONS):
+        full = [gradient(worker, iteration, elements) for worker in range(WORKERS)]
+        for number, tensor in enumerate(job.tensors):
+            place = slice(tensor.start, tensor.stop)
+            mean = benches[number].exchange(iteration, [one[place] for one in full])
+            optimizer.step(iteration, parameters[place], states[number], mean)
+            for leg, sizes in ((Leg.PUSH, benches[number].pushed), (Leg.PULL, benches[number].pulled)):
+                for size in sizes:
+                    messages[number, leg, size] += WORKERS
+        found.append(parameters.copy())
+    return found, messages
+
+
+@pytest.mark.parametrize(
+    ("settings", "method"),
+    [(TCP, method) for method in METHODS] + [(DLCP, method) for method in FIXED],
+    ids=lambda value: value if isinstance(value, str) else value.kind,
+)
+def test_training__equals_one_process_bit_for_bit(settings: TransportSettings, method: str) -> None:
+    """Over loopback nothing is lost, so a bound of 10 % changes nothing either."""
+    job = coded_job(method, settings)
+    with ranks(settings, WORKERS, SERVERS) as endpoints:
+        found, completions, worker = train(endpoints, job)
+    expected, messages = reference(job)
+    for one in found:
+        for after, wanted in zip(one, expected, strict=True):
+            np.testing.assert_array_equal(after, wanted)
+    seen = Counter((job.place(c.key.tensor)[0], c.key.leg, c.bytes) for c in completions)
+    if method != "dgc":  # whose workers send codes of different lengths
+        assert seen == messages
+    assert sum(seen.values()) == sum(messages.values())
+    assert sorted(worker.codec_s) == list(range(ITERATIONS))
+    assert all(spent_s > 0 for spent_s in worker.codec_s.values())
+
+
+def test_numbers__name_every_code_once() -> None:
+    job = coded_job("powersgd")
+    numbers = {
+        job.number(tensor, round_, leg): (tensor, round_)
+        for tensor in range(len(job.tensors))
+        for round_ in range(len(job.exchanges(tensor)))
+        for leg in Leg
+    }
+    assert len(numbers) == 2 * sum(len(job.exchanges(tensor)) for tensor in range(len(job.tensors)))
+    assert all(job.place(number) == place for number, place in numbers.items())
+
+
+def test_worker__whose_server_is_gone_says_so() -> None:
+    job = coded_job("topk")
+    with ranks(TCP, 1, 1) as endpoints:
+        alone = replace(job, workers=1)
+        worker = CompressedWorker(
+            endpoints[0], alone, alone.compressors(0, SEED, 0.0), [1, 1], initial(job.tensors[-1].stop), OPTIMIZER,
+            stall_timeout_s=10,
+        )  # fmt: skip
+        endpoints[1].close()
+        worker.gradient_slot(0)[:] = 1
+
+        def exchange() -> None:
+            worker.push(0, 0)
+            worker.finish()
+
+        with pytest.raises(TransportError, match="rank 1 is gone"):
+            exchange()
+        worker.close()
+
+
+# Messages that are shorter than declared.
+
+KEY = MessageKey(0, 0, Leg.PUSH)
+
+
+def test_shorter__a_message_fills_what_it_has_and_tells_its_bytes() -> None:
+    with ranks(TCP, 1, 1) as (worker, server):
+        for endpoint in (worker, server):
+            endpoint.declare(0, 100, queue=0, dtype="uint8", variable=True)
+        buffer = np.full(100, 7, np.uint8)
+        server.receive(0, KEY, buffer)
+        worker.send(1, KEY, np.arange(40, dtype=np.uint8))
+        (arrived,) = server.wait(5)
+        (sent,) = worker.wait(5)
+    assert (arrived.bytes, arrived.delivered_bytes, sent.bytes) == (40, 40, 40)
+    np.testing.assert_array_equal(buffer[:40], np.arange(40))
+    assert (buffer[40:] == 7).all()
+
+
+@pytest.mark.parametrize("size", [0, 101])
+def test_shorter__neither_nothing_nor_more(size: int) -> None:
+    with ranks(TCP, 1, 1) as (worker, _):
+        worker.declare(0, 100, queue=0, dtype="uint8", variable=True)
+        with pytest.raises(ValueError, match="has 100 contiguous uint8"):
+            worker.send(1, KEY, np.zeros(size, np.uint8))
+
+
+def test_shorter__only_where_it_was_agreed() -> None:
+    with ranks(TCP, 1, 1) as (worker, server):
+        worker.declare(0, 100, queue=0, variable=True)
+        server.declare(0, 100, queue=0)
+        server.receive(0, KEY, np.zeros(100, np.float32))
+        worker.send(1, KEY, np.zeros(40, np.float32))
+        with pytest.raises(TransportError, match="carries 160 bytes, agreed were 400"):
+            server.wait(5)
+
+
+@pytest.mark.parametrize("shape", [{"variable": True}, {"dtype": "uint8"}])
+def test_shorter__dlcp_refuses(shape: dict[str, object]) -> None:
+    with ranks(DLCP, 1, 1) as (worker, _), pytest.raises(ValueError, match="carries numbers, and as many as"):
+        worker.declare(0, 100, queue=0, **shape)  # type: ignore[arg-type]
