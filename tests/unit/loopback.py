@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dlcp.model.workload import TransportSettings
+from dlcp.transport import transpose as all_to_all
 from dlcp.transport.endpoint import Endpoint
 from dlcp.transport.opening import open_endpoint
 from dlcp.transport.ring import connects_to, neighbours
@@ -66,6 +67,14 @@ def ranks(settings: TransportSettings, workers: int, servers: int) -> Iterator[l
 def ring(settings: TransportSettings, size: int) -> Iterator[list[Endpoint]]:
     """Endpoints of all ranks, each connected with its two neighbours."""
     with _meeting(settings, {rank: (neighbours(rank, size), connects_to(rank, size)) for rank in range(size)}) as found:
+        yield found
+
+
+@contextmanager
+def transpose(settings: TransportSettings, size: int) -> Iterator[list[Endpoint]]:
+    """Endpoints of all ranks, each connected with all others."""
+    meets = {rank: (all_to_all.others(rank, size), all_to_all.connects_to(rank, size)) for rank in range(size)}
+    with _meeting(settings, meets) as found:
         yield found
 
 

@@ -91,6 +91,18 @@ def test_a_ring_fills_every_worker_s_link(tmp_path: Path) -> None:
     assert load.packets_per_s == pytest.approx(3 * ONE_LINK_BOTH_WAYS_PPS / 2)
 
 
+def test_a_transpose_fills_every_worker_s_link_in_both_directions(tmp_path: Path) -> None:
+    job = {
+        "workload": "small",
+        "workers": ["h1", "h2", "h3"],
+        "pattern": "transpose",
+        "iterations": 4,
+        "bucket": "300 kB",
+    }
+    load = load_of(small(tmp_path, jobs={"one": job}), "one", TWO_CORES)
+    assert load.packets_per_s == pytest.approx(3 * ONE_LINK_BOTH_WAYS_PPS / 2)
+
+
 def test_a_load_that_does_not_fit_is_refused_with_the_rate_that_does(tmp_path: Path) -> None:
     heavy = star(tmp_path, "10 Gbit/s")
     with pytest.raises(MachineCannot, match=r"of 2 cores a run may take 1\.7") as caught:

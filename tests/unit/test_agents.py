@@ -24,6 +24,7 @@ from dlcp.errors import Problem
 from dlcp.model.result import TABLES
 from dlcp.model.workload import TransportSettings
 from dlcp.substrates.audit import broken_promises
+from dlcp.substrates.ideal import transfers_of
 
 SETTINGS = [TCP, TransportSettings(kind="dlcp", loss_bound=0.1, priority_queues=5)]
 
@@ -112,6 +113,32 @@ def test_ring_job__leaves_identical_parameters_and_a_row_for_every_hop(
         carried[iteration, tensor, leg] = carried.get((iteration, tensor, leg), 0) + size
     assert len(carried) == RING.iterations * len(sizes) * 2
     assert all(size == 2 * sizes[tensor] for (_, tensor, _), size in carried.items()), "N - 1 hops of every byte a leg"
+
+
+TRANSPOSE = RING.model_copy(update={"pattern": "transpose"})
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=["tcp", "dlcp"])
+def test_transpose_job__leaves_identical_parameters_and_every_piece_and_result(
+    zygote: Zygote, settings: TransportSettings, tmp_path: Path
+) -> None:
+    result = done(zygote, TRANSPOSE, settings, tmp_path)
+    assert broken_promises(result.iterations, result.messages) == ""
+    pairs = set(zip(result.iterations["iteration"], result.iterations["parameters_crc32"], strict=True))
+    assert len(pairs) == TRANSPOSE.iterations, "all workers hold the same bits, and every iteration changes them"
+    carried: dict[tuple[str, str, str], int] = {}
+    messages = result.messages
+    for source, sink, leg, size in zip(
+        messages["src"], messages["dst"], messages["leg"], messages["bytes"], strict=True
+    ):
+        carried[source, sink, leg] = carried.get((source, sink, leg), 0) + size
+    ideal = {(t.source, t.destination): t.size_bytes for t in transfers_of(TRANSPOSE, settings)[:6]}
+    assert {(a, b): size for (a, b, leg), size in carried.items() if leg == "push"} == {
+        pair: size * TRANSPOSE.iterations for pair, size in ideal.items()
+    }
+    assert all(carried[b, a, "pull"] == size for (a, b, leg), size in carried.items() if leg == "push")
+    assert len(carried) == 12, "each of three to two others, on two legs"
+    assert set(messages["loss_bound"]) <= {settings.loss_bound, 0.0}
 
 
 @pytest.mark.parametrize("every", [1, 3])

@@ -2,14 +2,30 @@
 
 import pytest
 
+from dlcp.agents.jobs import JobSpec, LayerWork
 from dlcp.model.topology import LeafSpine, Star
-from dlcp.substrates.ideal import Transfer, ideal_communication_s, ideal_iteration_s, link_loads_bytes
+from dlcp.model.workload import TransportSettings
+from dlcp.substrates.ideal import Transfer, ideal_communication_s, ideal_iteration_s, link_loads_bytes, transfers_of
 
 
 def test_incast_is_limited_by_the_servers_link() -> None:
     graph = Star(kind="star", hosts=5, rate="100 Mbit/s").graph
     push = [Transfer(f"h{i}", "h5", 1e6) for i in range(1, 5)]
     assert ideal_communication_s(graph, push) == pytest.approx(4e6 * 8 / 1e8)
+
+
+@pytest.mark.parametrize(("pattern", "workers"), [("ring", 4), ("transpose", 4), ("transpose", 2)])
+def test_all_reduces_move_as_many_bytes_over_each_link_in_each_direction(pattern: str, workers: int) -> None:
+    """2 (N - 1) / N of the gradient: a ring in steps, a transpose all at once."""
+    graph = Star(kind="star", hosts=4, rate="100 Mbit/s").graph
+    hosts = tuple(graph.hosts[:workers])
+    spec = JobSpec(
+        name="job", kind="profile", workers=hosts, servers=(), pattern=pattern, iterations=2, warmup_iterations=1,
+        bucket_bytes=1440 * 80, seed=1, layers=(LayerWork(name="only", elements=360 * 240),),
+    )  # fmt: skip
+    loads = link_loads_bytes(graph, transfers_of(spec, TransportSettings(kind="tcp")))
+    ends = {(host, "s1") for host in hosts} | {("s1", host) for host in hosts}
+    assert loads == pytest.approx(dict.fromkeys(ends, 360 * 240 * 4 * 2 * (workers - 1) / workers))
 
 
 def test_equal_cost_paths_share_the_load() -> None:

@@ -7,10 +7,11 @@ import pytest
 from loopback import TCP, ring, together
 
 from dlcp.model.workload import TransportSettings
+from dlcp.transport.all_reduce_worker import chunks_must_arrive
 from dlcp.transport.bounds import Bounds
 from dlcp.transport.endpoint import Endpoint, Floats, TransportError
 from dlcp.transport.optimizer import Sgd
-from dlcp.transport.ring_worker import RingWorker, chunks_must_arrive
+from dlcp.transport.ring_worker import RingWorker
 from dlcp.transport.tagging import plan_tensors
 
 LAYERS = [("front", 500), ("middle", 12_000), ("back", 3_000), ("bias", 7)]

@@ -11,10 +11,10 @@ from pydantic import Field
 from dlcp.agents.scripts import load_script
 from dlcp.model.base import Frozen
 from dlcp.model.experiment import Scaling
-from dlcp.model.workload import Job, Profile, Training, TransportSettings, Workload, ring_of
+from dlcp.model.workload import Job, Pattern, Profile, Training, TransportSettings, Workload
+from dlcp.transport import ring, transpose
 from dlcp.transport.bounds import Bounds
 from dlcp.transport.coding import CodedJob
-from dlcp.transport.ring import connects_to, neighbours
 from dlcp.transport.tagging import Tensor, plan_tensors
 
 
@@ -28,8 +28,8 @@ class LayerWork(Frozen):
 
 
 class JobSpec(Frozen):
-    """Everything an agent must know of a job but the transport. Ranks count the workers, then the servers (a ring has
-    none).
+    """Everything an agent must know of a job but the transport. Ranks count the workers, then the servers (only a
+    parameter server has any).
 
     kind: a profile waits for its compute and makes gradients from the seed; a training job runs `script`.
     """
@@ -38,7 +38,7 @@ class JobSpec(Frozen):
     kind: Literal["profile", "training"]
     workers: tuple[str, ...]
     servers: tuple[str, ...]
-    pattern: Literal["parameter-server", "ring"] = "parameter-server"
+    pattern: Pattern = "parameter-server"
     iterations: int
     warmup_iterations: int
     bucket_bytes: int
@@ -81,21 +81,20 @@ class JobSpec(Frozen):
         layers = [(layer.name, layer.elements) for layer in self.layers]
         return plan_tensors(layers, self.bucket_bytes, max(1, len(self.servers)), settings)
 
-    @property
-    def ring(self) -> list[tuple[str, str]]:
-        """Each worker and the one that it sends to."""
-        return ring_of(self.workers)
-
     def peers_of(self, rank: int) -> tuple[int, ...]:
         """The ranks that a rank exchanges messages with."""
         if self.pattern == "ring":
-            return neighbours(rank, len(self.workers))
+            return ring.neighbours(rank, len(self.workers))
+        if self.pattern == "transpose":
+            return transpose.others(rank, len(self.workers))
         return tuple(self.server_ranks if rank < len(self.workers) else self.worker_ranks)
 
     def connects_to(self, rank: int) -> tuple[int, ...]:
         """Those of them to which it opens the connection, for a transport with connections."""
         if self.pattern == "ring":
-            return connects_to(rank, len(self.workers))
+            return ring.connects_to(rank, len(self.workers))
+        if self.pattern == "transpose":
+            return transpose.connects_to(rank, len(self.workers))
         return tuple(self.server_ranks) if rank < len(self.workers) else ()
 
     def bounds(self, settings: TransportSettings) -> Bounds:

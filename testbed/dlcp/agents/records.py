@@ -15,10 +15,10 @@ import numpy.typing as npt
 from dlcp.agents.far_clock import FarClock
 from dlcp.agents.jobs import JobSpec, coded_job
 from dlcp.model.workload import TransportSettings
+from dlcp.transport.all_reduce_worker import chunks_must_arrive
 from dlcp.transport.endpoint import RELIABLE, Bound, Completion, Leg
 from dlcp.transport.parameter_server import Hole, Iteration
 from dlcp.transport.ring import chunk_cuts, hop_bound
-from dlcp.transport.ring_worker import chunks_must_arrive
 from dlcp.transport.tagging import ELEMENT_BYTES, Tensor
 from dlcp.transport.values import packets
 
@@ -96,7 +96,8 @@ def iteration_columns(spec: JobSpec, records: list[Record]) -> Columns:
 def message_columns(
     spec: JobSpec, tensors: list[Tensor], settings: TransportSettings, records: list[Record]
 ) -> Columns:
-    """The table `messages` of a job: sender's start, receiver's end; in a ring a row is one hop of one chunk.
+    """The table `messages` of a job: sender's start, receiver's end; in a ring a row is one hop of one chunk,
+    in a transpose one chunk on its way to its owner or back.
 
     ValueError when an end of a message is missing.
     """
@@ -154,8 +155,8 @@ class _Journey:
 
 
 def _journeys(spec: JobSpec, tensors: list[Tensor], settings: TransportSettings) -> dict[int, _Journey]:
-    """By number: a tensor; a chunk of it, in a ring; a code of it, where gradients are compressed. A tensor that takes
-    several rounds stands in the first."""
+    """By number: a tensor; a chunk of it, without servers; a code of it, where gradients are compressed. A tensor
+    that takes several rounds stands in the first."""
     if settings.compression is not None:
         job = coded_job(spec, settings)
         return {
@@ -166,7 +167,7 @@ def _journeys(spec: JobSpec, tensors: list[Tensor], settings: TransportSettings)
             for round_, exchange in enumerate(job.exchanges(tensor))
             for leg in Leg
         }
-    if spec.pattern == "ring":
+    if spec.pattern != "parameter-server":
         workers = len(spec.workers)
         cuts = [pairwise(chunk_cuts(tensor.elements, workers)) for tensor in tensors]
         return {
@@ -178,12 +179,13 @@ def _journeys(spec: JobSpec, tensors: list[Tensor], settings: TransportSettings)
 
 
 def messages_an_iteration(spec: JobSpec, tensors: list[Tensor], settings: TransportSettings) -> int:
-    """How many there are: one by tensor, worker, leg and round of coding; in a ring, by chunk, hop and leg."""
+    """How many there are: one by tensor, worker, leg and round of coding; without servers by chunk and leg, and by hop
+    or by worker but one."""
     workers = len(spec.workers)
     if settings.compression is not None:
         job = coded_job(spec, settings)
         return sum(len(job.exchanges(tensor)) for tensor in range(len(tensors))) * workers * 2
-    if spec.pattern != "ring":
+    if spec.pattern == "parameter-server":
         return len(tensors) * workers * 2
     chunks = sum(min(workers, packets(tensor.elements)) for tensor in tensors)
     return chunks * (workers - 1) * 2
@@ -194,8 +196,10 @@ def bound_of(spec: JobSpec, tensor: Tensor, leg: Leg, iteration: int, settings: 
     if tensor.must_arrive or settings.kind == "tcp":
         return RELIABLE
     bounds, workers = spec.bounds(settings), len(spec.workers)
+    if spec.pattern != "parameter-server" and chunks_must_arrive(tensor, workers, settings):
+        return RELIABLE
     if spec.pattern != "ring":
         return bounds.push(iteration) if leg is Leg.PUSH else bounds.pull(iteration)
-    if leg is Leg.PULL or chunks_must_arrive(tensor, workers, settings):
+    if leg is Leg.PULL:
         return RELIABLE
     return hop_bound(bounds.push(iteration), workers)

@@ -15,6 +15,7 @@ from dlcp.transport.parameter_server import Iteration, Server, Worker, declare
 from dlcp.transport.ring_worker import RingWorker
 from dlcp.transport.roles import GradientServer, GradientWorker, Rank
 from dlcp.transport.tagging import Tensor
+from dlcp.transport.transpose_worker import TransposeWorker
 
 PROFILE_MOMENTUM = 0.0
 TRAINING_WARMUP_ITERATIONS = 5
@@ -99,7 +100,16 @@ def _ring_worker(place: Place) -> RingWorker:
     )  # fmt: skip
 
 
+def _transpose_worker(place: Place) -> TransposeWorker:
+    spec, settings = place.spec, place.settings
+    return TransposeWorker(
+        place.endpoint, place.tensors, place.rank, len(spec.workers), place.parameters, optimizer(spec), settings,
+        spec.bounds(settings),
+    )  # fmt: skip
+
+
 _WORKERS: dict[str, Callable[[Place], GradientWorker]] = {
     "parameter-server": _served_worker,
     "ring": _ring_worker,
+    "transpose": _transpose_worker,
 }

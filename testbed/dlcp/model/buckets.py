@@ -31,7 +31,7 @@ def small_bucket(job: Job, workload: Workload | None, scaling: Scaling | None) -
         shared = f", shared by {len(job.servers)} server(s)," if job.servers else ""
         if share < size:
             size, why, of_workload = share, f"{workload.name} at byte_scale {scale:g}{shared} is", True
-    if job.pattern == "ring":
+    if job.pattern != "parameter-server":
         size, why = size / len(job.workers), f"{why} in {len(job.workers)} chunks, each"
     packets = size / PACKET_BYTES
     if packets >= MIN_BUCKET_PACKETS:

@@ -25,7 +25,7 @@ MIN_BUFFER_PACKETS = 10
 """Below it a port drops most of every burst (DESIGN.md, "Scaling a lab into a laptop")."""
 MIN_REPEATS = 5
 """Fewer give no interval worth the name (DESIGN.md, "Results")."""
-MIN_RING = 2
+MIN_EQUALS = 2
 TRAINING_METRICS = frozenset({"final_accuracy", "time_to_accuracy_s"})
 
 Found = tuple[list[Problem], list[Problem]]
@@ -94,7 +94,8 @@ def _check_job(notes: Notes, name: str, job: Job, hosts: Sequence[str] | None) -
             notes.wrong((*here, "servers", i), f"{server} is a worker of this job already", "one host, one rank")
     _check_pattern(notes, here, job)
     if job.record_holes and job.pattern != "parameter-server":
-        what = f"a {job.pattern} sums on the way: no rank sees the holes of one worker's gradient"
+        why = {"ring": "sums on the way", "transpose": "spreads every gradient over all ranks"}[job.pattern]
+        what = f"a {job.pattern} {why}: no rank sees the holes of one worker's gradient"
         notes.wrong((*here, "record_holes"), what, "leave it out, or write pattern: parameter-server")
     if job.warmup_iterations >= job.iterations:
         what = f"warmup_iterations {job.warmup_iterations} leave nothing of {job.iterations} iterations to measure"
@@ -104,17 +105,18 @@ def _check_job(notes: Notes, name: str, job: Job, hosts: Sequence[str] | None) -
 
 
 def _check_pattern(notes: Notes, here: Loc, job: Job) -> None:
-    """A ring is made of its workers alone; parameters need a server."""
-    if job.pattern == "ring" and job.servers:
-        what = f"a ring has no servers, but {', '.join(job.servers)} {'is' if len(job.servers) == 1 else 'are'} named"
+    """All-reduces are made of workers alone; parameters need a server."""
+    if job.pattern != "parameter-server" and job.servers:
+        named = f"{', '.join(job.servers)} {'is' if len(job.servers) == 1 else 'are'} named"
+        what = f"a {job.pattern} has no servers, but {named}"
         notes.wrong((*here, "servers"), what, "leave servers out, or write pattern: parameter-server")
-    elif job.pattern == "ring" and len(job.workers) < MIN_RING:
-        what = f"a ring of {len(job.workers)} worker reduces nothing"
-        notes.wrong((*here, "workers"), what, f"{MIN_RING} workers or more")
+    elif job.pattern != "parameter-server" and len(job.workers) < MIN_EQUALS:
+        what = f"a {job.pattern} of {len(job.workers)} worker reduces nothing"
+        notes.wrong((*here, "workers"), what, f"{MIN_EQUALS} workers or more")
     elif job.pattern == "parameter-server" and not job.servers:
         said = notes.document.get((*here, "servers")) is not None
         what = "`servers` is empty" if said else "`servers` is missing"
-        hint = "at least one host, such as servers: [h1]; or write pattern: ring"
+        hint = "at least one host, such as servers: [h1]; or write pattern: ring, or transpose"
         notes.wrong((*here, "servers") if said else here, what, hint, key=not said)
 
 

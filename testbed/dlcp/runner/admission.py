@@ -74,8 +74,7 @@ def load_of(ready: Ready, job_name: str, machine: Machine) -> Load:
     """
     experiment = ready.experiment.of_job(job_name)
     graph, job = experiment.topology.graph, experiment.jobs[job_name]
-    there = [Transfer(source, sink, 1.0) for source, sink in job.exchanges]
-    moved = there if job.pattern == "ring" else there + [Transfer(t.destination, t.source, 1.0) for t in there]
+    moved = [Transfer(source, sink, 1.0) for source, sink in job.journeys]
     full_s = ideal_communication_s(graph, moved)
     packets_per_s = len(moved) / full_s / FRAME_BYTES
     cpu = packets_per_s * _data_packet_s(ready, graph, job.exchanges, machine.costs)
@@ -184,6 +183,5 @@ def _busy_share(job: Job, workload: Workload, experiment: Experiment, full_s: fl
     forward_s = sum(layer.forward_s for layer in workload.layers) * scaling.time_dilation
     backward_s = sum(layer.backward_s for layer in workload.layers) * scaling.time_dilation
     size_bytes = workload.parameters * FLOAT_BYTES / job.scale(scaling.byte_scale)
-    share = 2 * (1 - 1 / len(job.workers)) if job.pattern == "ring" else 1 / len(job.servers)
-    communication_s = size_bytes * share * full_s
+    communication_s = size_bytes * job.share_of_journey * full_s
     return communication_s / (forward_s + max(backward_s, communication_s))

@@ -52,10 +52,9 @@ def expected_s(run: Run) -> float:
     scaling = run.experiment.scaling
     compute_s = sum(layer.forward_s + layer.backward_s for layer in run.workload.layers) * scaling.time_dilation
     size_bytes = run.workload.parameters * FLOAT_BYTES / run.job.scale(scaling.byte_scale)
-    share = 2 * (1 - 1 / len(run.job.workers)) if run.job.pattern == "ring" else 1 / len(run.job.servers)
-    pushes = [Transfer(source, sink, size_bytes * share) for source, sink in run.job.exchanges]
-    push_s = ideal_communication_s(run.experiment.topology.graph, pushes)
-    return min(run.job.iterations * (compute_s + push_s) * OVER_IDEAL, run.experiment.time_limit_s)
+    moved = [Transfer(source, sink, size_bytes * run.job.share_of_journey) for source, sink in run.job.journeys]
+    moved_s = ideal_communication_s(run.experiment.topology.graph, moved)
+    return min(run.job.iterations * (compute_s + moved_s) * OVER_IDEAL, run.experiment.time_limit_s)
 
 
 def _measured(plan: Plan, results: dict[str, RunResult]) -> dict[tuple[str, str], float]:

@@ -212,6 +212,11 @@ class Dlcp(Scheme):
             raise UnfitError(
                 "pull_loss_bound", "the all-gather of a ring loses nothing", "0, or pattern: parameter-server"
             )
+        if job.pattern == "transpose" and self.pull_loss_bound:
+            raise UnfitError(
+                "pull_loss_bound", "the results of a transpose are means, so a full sync would mend no drift",
+                "0, or pattern: parameter-server",
+            )  # fmt: skip
         schedule = tuple(
             (done, _resolved("loss_bound_schedule", bound, workload)) for done, bound in self.loss_bound_schedule
         )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from dlcp.agents.jobs import JobSpec
 from dlcp.model.topology import Graph
-from dlcp.model.workload import TransportSettings
+from dlcp.model.workload import TransportSettings, ring_of
+from dlcp.transport.ring import chunk_cuts
+from dlcp.transport.tagging import ELEMENT_BYTES
 
 
 @dataclass(frozen=True)
@@ -20,20 +23,31 @@ class Transfer:
 
 def transfers_of(spec: JobSpec, settings: TransportSettings) -> list[Transfer]:
     """Payload of one iteration: every worker to each server and back; in a ring, each to the next, every chunk but one
-    on each leg."""
+    on each leg; in a transpose, every worker to each owner of a chunk and back."""
     if spec.pattern == "ring":
         share = 2 * (len(spec.workers) - 1) / len(spec.workers)
         size_bytes = share * sum(tensor.size_bytes for tensor in spec.tensors(settings))
-        return [Transfer(source, sink, size_bytes) for source, sink in spec.ring]
-    sizes = [0.0] * len(spec.servers)
-    for tensor in spec.tensors(settings):
-        sizes[tensor.server] += tensor.size_bytes
+        return [Transfer(source, sink, size_bytes) for source, sink in ring_of(spec.workers)]
     pushes = [
-        Transfer(worker, server, size)
+        Transfer(worker, owner, size)
         for worker in spec.workers
-        for server, size in zip(spec.servers, sizes, strict=True)
+        for owner, size in _owned_bytes(spec, settings).items()
+        if owner != worker
     ]
     return pushes + [Transfer(push.destination, push.source, push.size_bytes) for push in pushes]
+
+
+def _owned_bytes(spec: JobSpec, settings: TransportSettings) -> dict[str, float]:
+    """Who sums which share of the gradients: a server its tensors, a worker of a transpose its chunk of each."""
+    owners = spec.servers or spec.workers
+    sizes = dict.fromkeys(owners, 0.0)
+    for tensor in spec.tensors(settings):
+        if spec.pattern == "parameter-server":
+            sizes[owners[tensor.server]] += tensor.size_bytes
+            continue
+        for owner, (start, stop) in zip(owners, pairwise(chunk_cuts(tensor.elements, len(owners))), strict=True):
+            sizes[owner] += (stop - start) * ELEMENT_BYTES
+    return sizes
 
 
 def link_loads_bytes(graph: Graph, transfers: list[Transfer]) -> dict[tuple[str, str], float]:
