@@ -20,6 +20,10 @@ LAYERS = [("front", 500), ("middle", 12_000), ("back", 3_000), ("bias", 7)]
 BUCKET_BYTES = 16_000
 WORKERS, SERVERS, ITERATIONS = 3, 2, 4
 LOSSLESS = [TCP, TransportSettings(kind="dlcp", loss_bound=0.0, priority_queues=3)]
+SCHEDULED = [
+    TCP.model_copy(update={"tcp_priority": True, "tcp_low_water_bytes": 4_000}),
+    TCP.model_copy(update={"tcp_priority": True, "tcp_credit_bytes": 20_000}),
+]
 
 
 def gradient(worker: int, iteration: int, elements: int) -> Floats:
@@ -79,7 +83,7 @@ def train(
     return results[:WORKERS], servers
 
 
-@pytest.mark.parametrize("settings", LOSSLESS, ids=["tcp", "dlcp"])
+@pytest.mark.parametrize("settings", [*LOSSLESS, *SCHEDULED], ids=["tcp", "dlcp", "p3", "bytescheduler"])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_training__equals_one_process_bit_for_bit(settings: TransportSettings, momentum: float) -> None:
     optimizer = Sgd(0.1, momentum, ITERATIONS, warmup_iterations=1)

@@ -18,6 +18,7 @@ LAYERS = [("front", 500), ("middle", 12_000), ("back", 3_000), ("bias", 7)]
 ELEMENTS = sum(elements for _, elements in LAYERS)
 SIZE, ITERATIONS = 3, 4
 LOSSLESS = [TCP, TransportSettings(kind="dlcp", priority_queues=3)]
+SCHEDULED = TCP.model_copy(update={"tcp_priority": True, "tcp_credit_bytes": 8_000})
 
 
 def gradient(worker: int, iteration: int) -> Floats:
@@ -48,7 +49,7 @@ def train(worker: RingWorker, rank: int, settings: TransportSettings) -> Floats:
     return worker.parameters
 
 
-@pytest.mark.parametrize("settings", LOSSLESS, ids=["tcp", "dlcp"])
+@pytest.mark.parametrize("settings", [*LOSSLESS, SCHEDULED], ids=["tcp", "dlcp", "bytescheduler"])
 def test_training__equals_one_process(settings: TransportSettings) -> None:
     sgd = Sgd(0.1, 0.9, ITERATIONS, warmup_iterations=1)
     expected = initial()

@@ -79,7 +79,8 @@ class JobSpec(Frozen):
     def tensors(self, settings: TransportSettings) -> list[Tensor]:
         """The buckets that travel, with their tags under a scheme's settings."""
         layers = [(layer.name, layer.elements) for layer in self.layers]
-        return plan_tensors(layers, self.bucket_bytes, max(1, len(self.servers)), settings)
+        target_bytes = settings.partition_bytes or self.bucket_bytes
+        return plan_tensors(layers, target_bytes, max(1, len(self.servers)), settings)
 
     def peers_of(self, rank: int) -> tuple[int, ...]:
         """The ranks that a rank exchanges messages with."""

@@ -213,6 +213,9 @@ class TransportSettings(Frozen):
 
     kind: "tcp", "dlcp", or "masked": nothing is sent, and `mask` says what of the gradients is lost. The rest is used
     by the kind that knows it; times are already in emulated seconds.
+    tcp_low_water_bytes: how much the kernel takes beyond what may leave at once (0: as much as it likes).
+    tcp_priority: front layers leave first. tcp_credit_bytes: of gradients under way (0: no limit). partition_bytes: in
+    place of the job's bucket (0: that).
     loss_bound, energy_bound: what a gradient's push may lose of its bytes and of its energy (1 = no limit).
     loss_bound_schedule: (share of the training done, bound of the bytes from there on), in order.
     pull_loss_bound: what each worker may lose of the parameters, but for every full_sync_every-th iteration.
@@ -226,6 +229,9 @@ class TransportSettings(Frozen):
     tcp_congestion_control: str = "cubic"
     tcp_ecn: bool = False
     tcp_low_water_bytes: int = 0
+    tcp_priority: bool = False
+    tcp_credit_bytes: int = 0
+    partition_bytes: int = 0
     congestion_control: str = "timely"
     loss_bound: Fraction = 0.0
     energy_bound: Fraction = 1.0

@@ -26,13 +26,15 @@ from dlcp.transport.endpoint import (
     Deadline,
     Droppable,
     Dtype,
+    Leg,
     MessageKey,
     Placement,
     TransportError,
     Values,
 )
-from dlcp.transport.tcp_connection import Connection, FrameError, Outgoing, frame
+from dlcp.transport.tcp_connection import Connection, FrameError, frame, has_come
 from dlcp.transport.tcp_info import read_tcp_info
+from dlcp.transport.tcp_outbox import CreditWindow, Outgoing, first_in_first_out, front_first
 from dlcp.transport.tcp_posting import Posting
 from dlcp.transport.values import held_as, packets
 
@@ -51,6 +53,10 @@ class TcpEndpoint:
 
     Returns when every peer is connected and proven; raises TransportError naming the ranks that are not there in
     time, and when a socket does not run the congestion control or the ECN mode that the settings ask for.
+
+    With `tcp_priority` messages to a peer leave front layers first, else in the order of their sending. With
+    `tcp_credit_bytes` gradients (the push leg) wait until there is room for them among those that are under way, to all
+    peers together, and receivers say which have come.
 
     A TCP sender's message is over when the kernel has taken it all. Its resent_bytes are those that the connection
     sent again since its previous message was over: the sum is right, the attribution to a message approximate.
@@ -78,7 +84,10 @@ class TcpEndpoint:
         self._submitted: set[int] = set()
         self._stopping = False
         sockets = self._meet(address, port, peers, connects_to, time.monotonic() + connect_timeout_s)
-        self._connections = {peer: Connection(peer, sock) for peer, sock in sockets.items()}
+        order = front_first if settings.tcp_priority else first_in_first_out
+        self._connections = {peer: Connection(peer, sock, order) for peer, sock in sockets.items()}
+        credit_bytes = settings.tcp_credit_bytes
+        self._credit = CreditWindow(credit_bytes, order) if credit_bytes else None
         self._selector = selectors.DefaultSelector()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector.register(self._wake, selectors.EVENT_READ)
@@ -141,8 +150,10 @@ class TcpEndpoint:
         message = frame(key, data.view(np.uint8).data, counts, time.monotonic())
         with self._changed:
             self._raise_if_gone(peer, key)
-            self._connections[peer].outbox.append(message)
-            self._submit(peer)
+            if self._credit is not None and key.leg is Leg.PUSH:
+                self._let_go(self._credit.add(peer, message))
+            else:
+                self._let_go([(peer, message)])
 
     def wait(self, timeout_s: float) -> list[Completion]:
         with self._changed:
@@ -174,6 +185,7 @@ class TcpEndpoint:
             "resent_packets": sum(found["resent_packets"] for found in per_peer.values()),
             "rejected_connections": self._identity.rejected,
             "congestion_control": self._settings.tcp_congestion_control,
+            "most_under_way_bytes": 0 if self._credit is None else self._credit.most_under_way_bytes,
             "connections": per_peer,
             "wire": {
                 "sent_packets": sum(info.sent_packets for info in infos),
@@ -265,6 +277,11 @@ class TcpEndpoint:
             raise ValueError(f"tensor {key.tensor} has {wanted} packets: as many uint16, not {what}")
         return shape
 
+    def _let_go(self, free: list[tuple[int, Outgoing]]) -> None:
+        for peer, message in free:
+            self._connections[peer].outbox.add(message)
+            self._submit(peer)
+
     def _submit(self, peer: int) -> None:
         if not self._submitted:
             os.eventfd_write(self._wake, 1)
@@ -280,7 +297,8 @@ class TcpEndpoint:
             if connection.failure:
                 keys = [connection.incoming] if connection.incoming else []
                 keys += [key for rank, key in self._postings if rank == peer]
-                keys += [message.key for message in connection.outbox]
+                keys += [message.key for message in connection.outbox if not message.acknowledges]
+                keys += [] if self._credit is None else self._credit.waiting_for(peer)
                 if keys:
                     more = f" and {len(keys) - 1} more messages" if len(keys) > 1 else ""
                     return f"rank {peer} is gone ({connection.failure}); missing {_name(keys[0])}{more}"
@@ -343,12 +361,15 @@ class TcpEndpoint:
             if done:
                 resent = connection.take_resent_bytes()
                 end_s = time.monotonic()
-                for position, message in enumerate(done):
+                messages = [message for message in done if not message.acknowledges]
+                for position, message in enumerate(messages):
                     self._complete_send(connection.peer, message, resent if position == 0 else 0, end_s)
                 self._changed.notify_all()
 
     def _fill(self, connection: Connection) -> None:
         whole = connection.fill(self._lookup)
+        if connection.came:
+            self._credit_back(connection)
         if whole:
             end_s = time.monotonic()
             with self._changed:
@@ -357,7 +378,20 @@ class TcpEndpoint:
                     self._completions.append(
                         Completion(connection.peer, key, True, size, size, 0, 0, 0, posting.start_s, end_s)
                     )
+                    if self._credit is not None and key.leg is Leg.PUSH:
+                        self._let_go([(connection.peer, has_come(key, end_s))])
                 self._changed.notify_all()
+
+    def _credit_back(self, connection: Connection) -> None:
+        """Messages have come, says the peer: others may go in their place."""
+        came, connection.came = connection.came, []
+        with self._changed:
+            for key in came:
+                try:
+                    free = self._credit.came(connection.peer, key) if self._credit is not None else []
+                except KeyError:
+                    raise FrameError(f"a frame says that {_name(key)} has come, which was not under way") from None
+                self._let_go(free)
 
     def _resume(self, connection: Connection) -> None:
         if connection.resume(self._lookup):

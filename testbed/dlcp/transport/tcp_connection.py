@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from dlcp.transport.endpoint import Leg, MessageKey
 from dlcp.transport.tcp_info import read_tcp_info
+from dlcp.transport.tcp_outbox import Order, Outbox, Outgoing, first_in_first_out
 from dlcp.transport.tcp_posting import Posting
 
 FRAME = struct.Struct("!BBHIII")
 """Leg, whether contributors follow (0 or 1), step, iteration, tensor, bytes of the elements."""
+CAME = 16
+"""Added to the leg: this frame is no message, but says that the one of this name has come; 0 bytes follow."""
 GATHER = 16
 """Buffers handed to one sendmsg; far below IOV_MAX (1024)."""
 WAKE_BYTES = 32_768
@@ -29,16 +30,6 @@ class FrameError(Exception):
     """What came over a connection is no frame of this job; the connection cannot be used any more."""
 
 
-@dataclass
-class Outgoing:
-    """A message on its way out: what of it is left to send. size_bytes: of its elements."""
-
-    key: MessageKey
-    parts: list[memoryview]
-    size_bytes: int
-    start_s: float
-
-
 Lookup = Callable[[int, MessageKey, int], Posting | None]
 """(peer, key, bytes of the elements) → the registered receive; None = not yet; FrameError = there never will be one.
 It sets or clears `waiting_for`, under the lock that receives are registered under."""
@@ -48,14 +39,16 @@ class Connection:
     """One peer's connection. `failure` is empty while it works, else the reason why it does not.
 
     outbox: messages not yet handed to the kernel whole. waiting_for: a message whose receive is not registered
-    yet; reading stops until it is, as the kernel's receive window would.
+    yet; reading stops until it is, as the kernel's receive window would. came: messages of which the peer has said that
+    they have come, since somebody emptied it.
     """
 
-    def __init__(self, peer: int, sock: socket.socket) -> None:
+    def __init__(self, peer: int, sock: socket.socket, order: Order = first_in_first_out) -> None:
         self.peer = peer
         self.sock = sock
         self.failure = ""
-        self.outbox: deque[Outgoing] = deque()
+        self.outbox = Outbox(order)
+        self.came: list[MessageKey] = []
         self.waiting_for: MessageKey | None = None
         self.sent_bytes = 0
         self.received_bytes = 0
@@ -74,17 +67,12 @@ class Connection:
         """Hand the kernel what it takes; returns the messages that it took whole. OSError when the peer is gone."""
         done: list[Outgoing] = []
         while self.outbox:
-            parts = [part for message in self.outbox for part in message.parts][:GATHER]
             try:
-                sent = self.sock.sendmsg(parts)
+                sent = self.sock.sendmsg(self.outbox.parts(GATHER))
             except BlockingIOError:
                 return done
             self.sent_bytes += sent
-            while sent or (self.outbox and not self.outbox[0].parts):
-                message = self.outbox[0]
-                sent = _advance(message.parts, sent)
-                if not message.parts:
-                    done.append(self.outbox.popleft())
+            done += self.outbox.sent(sent)
         return done
 
     def fill(self, lookup: Lookup) -> list[tuple[MessageKey, Posting]]:
@@ -135,6 +123,10 @@ class Connection:
 
     def _read_header(self, lookup: Lookup) -> None:
         leg, counted, step, iteration, tensor, size_bytes = FRAME.unpack(self._header)
+        if leg - CAME in (Leg.PUSH, Leg.PULL):
+            self.came.append(MessageKey(iteration, tensor, Leg(leg - CAME), step))
+            self._expect_header()
+            return
         if leg not in (Leg.PUSH, Leg.PULL):
             raise FrameError(f"a frame names leg {leg}")
         if counted > 1:
@@ -165,11 +157,7 @@ def frame(key: MessageKey, elements: memoryview, counts: memoryview | None, star
     return Outgoing(key, parts, len(elements), start_s)
 
 
-def _advance(parts: list[memoryview], sent: int) -> int:
-    """Take sent bytes off the front of parts; returns what of them belongs to the next message."""
-    while parts and sent >= len(parts[0]):
-        sent -= len(parts.pop(0))
-    if parts and sent:
-        parts[0] = parts[0][sent:]
-        sent = 0
-    return sent
+def has_come(key: MessageKey, now_s: float) -> Outgoing:
+    """The acknowledgement of a message, ready to be sent."""
+    header = FRAME.pack(key.leg + CAME, False, key.step, key.iteration, key.tensor, 0)
+    return Outgoing(key, [memoryview(header)], 0, now_s, acknowledges=True)
