@@ -40,8 +40,10 @@ missing_packages() {  # one line each: package, reason
     need ethtool "turns segmentation offloads off, so that queues see real packets" command -v ethtool
     need iputils-ping "ping, for the emulated network's prompt" command -v ping
     need openssh-client "Ansible and dlcp reach a lab's switches and hosts by ssh" command -v ssh
-    need dataset-fashion-mnist "images that the real training job learns from" \
+    need dataset-fashion-mnist "images that real training jobs learn from" \
         test -e "${DLCP_DATA:-/usr/share/datasets/fashion-mnist}/train-images-idx3-ubyte.gz"
+    need bible-kjv "prints the text that real training jobs learn from" command -v bible
+    need bible-kjv-text "that text" test -e /usr/lib/bible.data
     if [ "$level" = test ]; then
         need clang-14 "rebuilds the switch program and compares it with the shipped one" command -v clang-14
         need libclang-rt-14-dev "libFuzzer, which looks for datagrams that break the C core" \

@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "transport": {"model"},
     "switches": {"model"},
     "schemes": {"model", *TRANSPORTS},
-    "frameworks": {"model", "transport"},
+    "frameworks": {"model", "datasets", "transport"},
     "agents": {"model", "transport", "frameworks"},
     "verification": {"model", "transport"},
     "substrates": {"model", *TRANSPORTS, "schemes", "agents", "verification"},

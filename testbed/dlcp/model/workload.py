@@ -47,6 +47,8 @@ class Profile(Frozen):
 class Training(Frozen):
     """A real training job: a Python file in workloads/ that offers `job(options) -> TrainingJob`.
 
+    predicts: what a label is. The table `training` has the test set's loss in nats a label (a text's bits per
+    character are these ÷ ln 2), and as accuracy the share of labels that the model's first guess tells right.
     strict_loss_bound, strict_source: as in Profile.
     """
 
@@ -54,6 +56,7 @@ class Training(Frozen):
     name: str
     script: str
     dataset: str
+    predicts: str = "the class of an image"
     batch: int = Field(ge=1)
     learning_rate: float = Field(gt=0)
     momentum: float = Field(ge=0, lt=1)

@@ -10,7 +10,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlcp.datasets import fashion_mnist
+from dlcp.datasets import fashion_mnist, kjv
+from dlcp.errors import MachineCannot
 from dlcp.model.units import show_size
 from dlcp.paths import REPOSITORY, install_command, sshd
 from dlcp.runner import calibration
@@ -62,7 +63,7 @@ def native_core() -> Group:
 
 def training_jobs() -> Group:
     """What real training jobs need beside the network."""
-    return Group("training jobs", (_module("torch", "train"), _data()))
+    return Group("training jobs", (_module("torch", "train"), _data(), _text()))
 
 
 def lab() -> Group:
@@ -153,6 +154,14 @@ def _data() -> Check:
     if "DLCP_DATA" in os.environ:
         remedy = "put the four files there, or unset DLCP_DATA"
     return Check("Fashion-MNIST", False, f"{folder} lacks {', '.join(absent)}", remedy)
+
+
+def _text() -> Check:
+    try:
+        kjv.text("test")
+    except MachineCannot as problem:
+        return Check("King James Bible", False, f"{problem.where}: {problem.what}", problem.hint)
+    return Check("King James Bible", True, " ".join(kjv.COMMAND))
 
 
 def _unless(fine: bool, remedy: str) -> str:

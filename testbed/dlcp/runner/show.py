@@ -74,9 +74,10 @@ def _workloads() -> Rows:
     for name in workload_names():
         workload = _load(name)
         what = (
-            f"{workload.parameters:,} parameters in {len(workload.layers)} layers, times of {workload.device}"
+            f"{workload.parameters:,} parameters in {len(workload.layers)} layers, times of {workload.device}, "
+            f"{workload.source_quality}"
             if isinstance(workload, Profile)
-            else f"trains on {workload.dataset} with {workload.script}"
+            else f"trains on {workload.dataset} with {workload.script}: {workload.predicts}"
         )
         rows.append({"name": name, "kind": workload.kind, "batch": workload.batch, "what": what})
     return rows + [{"name": name, "kind": "sizes", "batch": None, "what": _sizes(name)} for name in sizes_names()]

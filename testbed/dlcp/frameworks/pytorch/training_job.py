@@ -63,7 +63,7 @@ class TrainingJob:
             raise ValueError(f"the model has {start} parameters, its layers were agreed as {len(parameters)}")
 
     def score(self) -> tuple[float, float]:
-        """(loss, accuracy) of the model as it is on the whole test set."""
+        """(loss, accuracy) of the model as it is on the whole test set: per label, of which a sample may have many."""
         inputs, labels = self.test_set()
         loss, correct = 0.0, 0
         with torch.no_grad():
@@ -72,7 +72,7 @@ class TrainingJob:
                 output = self.model(inputs[i : i + EVALUATION_BATCH])
                 loss += float(self.loss(output, wanted)) * len(wanted)
                 correct += int((output.argmax(1) == wanted).sum())
-        return loss / len(labels), correct / len(labels)
+        return loss / len(labels), correct / labels.numel()
 
 
 @dataclass(frozen=True)
