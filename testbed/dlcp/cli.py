@@ -15,6 +15,7 @@ from dlcp import __version__
 from dlcp.cli_bench import Json, bench
 from dlcp.cli_hosts import hosts
 from dlcp.cli_lab import lab
+from dlcp.cli_paper import paper
 from dlcp.cli_switch import LabFile, switch
 from dlcp.errors import ExitCode, MachineCannot, Problem, Problems
 from dlcp.paths import install_command
@@ -329,6 +330,7 @@ app.command(bench)
 app.command(switch)
 app.command(hosts)
 app.command(lab)
+app.command(paper)
 
 
 def main() -> None:

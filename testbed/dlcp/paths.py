@@ -13,6 +13,7 @@ INTENTS = REPOSITORY / "testbed" / "intents"
 SWITCH_CONFIGS = REPOSITORY / "switch_configs"
 WORKLOADS = REPOSITORY / "workloads"
 PLAYBOOKS = REPOSITORY / "playbooks"
+ANALYSIS = REPOSITORY / "analysis"
 
 
 def install_command(extra: str) -> str:

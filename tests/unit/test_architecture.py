@@ -49,7 +49,19 @@ ALLOWED: dict[str, set[str]] = {
     "screen_hosts": {"runner", "screen"},
     "cli_hosts": {"model", "runner", "cli_bench", "cli_switch", "screen", "screen_hosts"},
     "cli_lab": {"model", "runner", "screen"},
-    "cli": {"model", "runner", "report", "cli_bench", "cli_switch", "cli_hosts", "cli_lab", "screen", "progress"},
+    "cli_paper": {"runner", "report", "cli_bench", "screen", "progress"},
+    "cli": {
+        "model",
+        "runner",
+        "report",
+        "cli_bench",
+        "cli_switch",
+        "cli_hosts",
+        "cli_lab",
+        "cli_paper",
+        "screen",
+        "progress",
+    },
 }
 """Part → parts that it may import, besides FREE and itself.
 

@@ -1,0 +1,113 @@
+"""`dlcp paper`: every shipped experiment at its reduced size, and the page that tells what came of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from dlcp.cli_bench import Json
+from dlcp.errors import ExitCode, MachineCannot
+from dlcp.paths import ANALYSIS, install_command
+
+if TYPE_CHECKING:
+    from dlcp.runner.paper import Part
+
+
+def paper(
+    *names: str,
+    plan: Annotated[bool, Parameter(negative="", help="Show the runs and the time they take; start nothing.")] = False,
+    page: Annotated[
+        bool, Parameter(negative="", help="Write the page of the runs that there are; run nothing.")
+    ] = False,
+    results: Annotated[Path, Parameter(help="Folder that results are in.")] = Path("results"),
+    out: Annotated[Path, Parameter(help="Folder that the page goes to.")] = ANALYSIS,
+    json: Json = False,
+) -> int:
+    """Run the whole comparison, each experiment reduced as its file says, and write RESULTS.md. Again = resume.
+
+    Parameters
+    ----------
+    names
+        Some of the experiments; default: all that say how they are reduced.
+    """
+    from dlcp import screen
+    from dlcp.runner import paper as whole
+
+    found = whole.parts(results, names)
+    rows = [_row(part) for part in found]
+    if plan:
+        screen.print_json(rows) if json else _print_plan(found)
+        return ExitCode.FINE
+    code = ExitCode.FINE
+    if not page:
+        _print_plan(found)
+        code = _make(found, results)
+    print(f"\npage: {_write(found, results, out)}")
+    return code
+
+
+def _make(parts: list[Part], results: Path) -> ExitCode:
+    """Run what is missing, one experiment after the other; a failed one does not stop the next."""
+    from dlcp import screen
+    from dlcp.progress import progress_on
+    from dlcp.runner import paper as whole
+
+    codes = [ExitCode.FINE]
+    for number, part in enumerate(parts, 1):
+        if not part.todo:
+            continue
+        screen.console().print(f"\n{number}/{len(parts)} {part.name}", style="bold")
+        with progress_on(screen.console()) as listener:
+            execution = whole.make(part, results, listener)
+        if execution is not None:
+            screen.print_execution(execution)
+            codes.append(execution.exit_code)
+    failed = [code for code in codes if code is ExitCode.RUN_FAILED]
+    return failed[0] if failed else max(codes)
+
+
+def _write(parts: list[Part], results: Path, out: Path) -> Path:
+    from dlcp.runner.paper import reduction
+
+    try:
+        from dlcp.report.results_page import Chapter, write
+    except ModuleNotFoundError as error:
+        raise MachineCannot("dlcp paper", f"needs {error.name}", install_command("report")) from error
+    chapters = [
+        Chapter(
+            name=part.name,
+            description=part.whole.experiment.description,
+            folder=results / part.name,
+            run_ids=frozenset(cell.run.id for cell in part.cells),
+            expect=part.whole.experiment.expect,
+            reduction=reduction(part.whole.experiment),
+            unsupported=tuple((one.label, one.why) for one in part.unsupported),
+            cannot=part.cannot,
+        )
+        for part in parts
+    ]
+    return write(chapters, out)
+
+
+def _row(part: Part) -> dict[str, object]:
+    from dlcp.runner.paper import reduction
+
+    return {
+        "experiment": part.name,
+        "runs": len(part.cells),
+        "to_make": len(part.todo),
+        "minutes": round(part.seconds / 60, 1),
+        "reduced": reduction(part.whole.experiment),
+        "cannot": part.cannot,
+    }
+
+
+def _print_plan(parts: list[Part]) -> None:
+    from dlcp import screen
+
+    screen.print_rows([_row(part) for part in parts])
+    minutes = sum(part.seconds for part in parts) / 60
+    todo, runs = sum(len(part.todo) for part in parts), sum(len(part.cells) for part in parts)
+    screen.console().print(f"\n{todo} of {runs} runs to make, about {minutes:.0f} min")

@@ -1,0 +1,280 @@
+"""RESULTS.md: what many experiments say together, each of its numbers and figures from stored runs.
+
+Words about what was published, and why, are those of the experiment files (`expect:`, keys paper and why).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dlcp.errors import Problem
+from dlcp.model.experiment import Expectation
+from dlcp.model.metrics import METRICS, Metric
+from dlcp.report import style
+from dlcp.report.by_job import by_job
+from dlcp.report.causes import cause
+from dlcp.report.comparison import Comparison, JobComparison, compare
+from dlcp.report.expectations import Outcome, evaluate
+from dlcp.report.headroom import Headroom, headroom
+from dlcp.report.load import Results, load
+from dlcp.report.regime import regime_facts
+from dlcp.report.words import show_estimate, show_setting, unit_of
+
+PAGE = "RESULTS.md"
+IMAGES = "images"
+DOTS_AN_INCH = 110
+VERDICTS = ("holds", "does not hold", "cannot tell")
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One experiment of the page. run_ids: its runs that count, whether they were made or not. reduction: what of the
+    whole experiment they leave out, in words. unsupported: (label, why). cannot: why no run can be made here."""
+
+    name: str
+    description: str
+    folder: Path
+    run_ids: frozenset[str]
+    expect: tuple[Expectation, ...]
+    reduction: str = "whole"
+    unsupported: tuple[tuple[str, str], ...] = ()
+    cannot: str = ""
+
+
+@dataclass(frozen=True)
+class _Told:
+    """A chapter and what its runs say; without runs `why` says so."""
+
+    chapter: Chapter
+    comparison: Comparison | None = None
+    outcomes: tuple[Outcome, ...] = ()
+    headrooms: tuple[Headroom, ...] = ()
+    why: str = ""
+    pictures: tuple[str, ...] = field(default=())
+
+
+def write(chapters: Sequence[Chapter], out: Path) -> Path:
+    """Write out/RESULTS.md and its figures in out/images; returns the page's path. The same runs give the same page.
+
+    Problem when no chapter has a run.
+    """
+    (out / IMAGES).mkdir(parents=True, exist_ok=True)
+    told = [_tell(chapter, out) for chapter in chapters]
+    if not any(one.comparison for one in told):
+        raise Problem(str(out / PAGE), "there is no run to write of", "dlcp paper makes them")
+    page = out / PAGE
+    partial = page.with_name(page.name + ".part")
+    partial.write_text("\n".join(_page(told)) + "\n", encoding="utf-8")
+    os.replace(partial, page)
+    return page
+
+
+def _tell(chapter: Chapter, out: Path) -> _Told:
+    if chapter.cannot:
+        return _Told(chapter, why=f"This machine cannot make it: {chapter.cannot}")
+    try:
+        results = load(chapter.folder, chapter.run_ids)
+    except Problem as problem:
+        return _Told(chapter, why=f"Not run: {problem.what}.")
+    comparison = compare(results)
+    pictures = tuple(_pictures(comparison, _metrics(comparison, chapter.expect), out))
+    return _Told(chapter, comparison, evaluate(comparison, chapter.expect), headroom(comparison), pictures=pictures)
+
+
+def _pictures(comparison: Comparison, metrics: Sequence[Metric], out: Path) -> Iterable[str]:
+    """Draw a figure a metric; yields their paths from the page on."""
+    for metric in metrics:
+        figure = by_job(comparison, metric)
+        if figure is None:
+            continue
+        name = f"{IMAGES}/results-{comparison.results.experiment}-{metric.name.replace('_', '-')}.png"
+        with style.applied():
+            figure.savefig(out / name, dpi=DOTS_AN_INCH, metadata={"Software": None})
+        yield name
+
+
+def _metrics(comparison: Comparison, expect: Iterable[Expectation]) -> list[Metric]:
+    """What the chapter shows: what it expects something of, and job completion, where a run has it."""
+    named = dict.fromkeys((*(one.metric for one in expect if one.metric in METRICS), "jct_s"))
+    return [METRICS[name] for name in named if any(METRICS[name] in job.metrics for job in comparison.jobs)]
+
+
+def _page(told: Sequence[_Told]) -> Iterable[str]:
+    yield "# Results"
+    yield ""
+    yield "Written by `make paper` from stored runs; every number and figure is computed, none is typed."
+    yield ""
+    yield from _origin([one.comparison.results for one in told if one.comparison is not None])
+    yield from _verdicts(told)
+    yield from _gains(told)
+    for one in told:
+        yield from _chapter(one)
+
+
+def _origin(all_results: Sequence[Results]) -> Iterable[str]:
+    """Code and machine that the runs come from, and how many there are of what status."""
+    runs = [run.result for results in all_results for run in results.runs]
+    for name, path in (("commit", "commit"), ("kernel", "kernel"), ("cores", "cores"), ("Python", "python")):
+        counted = Counter(show_setting(path, run.provenance.get(path, "unknown")) for run in runs)
+        shown = "; ".join(f"{value[:12]} ({count} runs)" if len(counted) > 1 else value[:40]
+                          for value, count in counted.most_common(4))  # fmt: skip
+        yield f"* {name}: {shown}"
+    changed = sum(bool(run.provenance.get("dirty")) for run in runs)
+    if changed:
+        yield f"* {changed} of {len(runs)} runs come from a tree that differs from its commit"
+    statuses = Counter(str(run.status) for run in runs)
+    yield f"* runs: {len(runs)}, of which " + ", ".join(f"{count} {status}" for status, count in statuses.most_common())
+    yield "* suspect runs (the machine was too busy to be believed) are in no mean and no quantile"
+    yield ""
+
+
+def _verdicts(told: Sequence[_Told]) -> Iterable[str]:
+    yield "## What holds"
+    yield ""
+    yield "Every expectation is a line of an experiment file, taken from what was published; 95 % intervals decide."
+    yield ""
+    yield f"| experiment | expectations | {' | '.join(VERDICTS)} | suspect runs |"
+    yield "|---" * (len(VERDICTS) + 3) + "|"
+    for one in told:
+        counted = Counter(str(outcome.verdict) for outcome in one.outcomes)
+        runs = one.comparison.results.runs if one.comparison is not None else ()
+        suspect = sum(run.result.status == "suspect" for run in runs)
+        cells = " | ".join(str(counted[verdict]) for verdict in VERDICTS)
+        name = one.chapter.name
+        yield f"| [{name}](#{name}) | {len(one.outcomes)} | {cells} | {suspect} of {len(runs)} |"
+    yield ""
+
+
+def _gains(told: Sequence[_Told]) -> Iterable[str]:
+    """The additional speed-up over the best other scheme, of every job that has a completion time."""
+    yield "## Over the best other scheme"
+    yield ""
+    yield (
+        "Additional training speed: the best other scheme's job completion over DLCP's, minus one. `best other` is the "
+        "one with the shortest mean; the interval is that of the smallest gain over any other scheme, so that choosing "
+        "the best after looking does not narrow it. `at most` is what a perfect transport (line rate, perfectly "
+        "overlapped) would add to the best other: no scheme can be expected to exceed it."
+    )
+    yield ""
+    yield "| experiment | job | lab links | byte scale × dilation | best other | additional speed | at most |"
+    yield "|---|---|---|---|---|---|---|"
+    for one in told:
+        for room in one.headrooms:
+            assert one.comparison is not None
+            regime = one.comparison.results.example(room.job).regime
+            facts = dict(regime_facts(regime))
+            scale = f"{regime.get('byte_scale', 1):g} × {regime.get('time_dilation', 1):g}"
+            yield (
+                f"| {one.chapter.name} | {room.job} | {facts.get('lab links', '–')} | {scale} | {room.best_other} "
+                f"| {room.gain_words} | {room.most_words} |"
+            )
+    yield ""
+
+
+def _chapter(one: _Told) -> Iterable[str]:
+    chapter = one.chapter
+    yield f"## {chapter.name}"
+    yield ""
+    yield f"{chapter.description}. `dlcp run {chapter.name}` runs the whole; here: {chapter.reduction}."
+    yield ""
+    if one.comparison is None:
+        yield one.why
+        yield ""
+        return
+    yield from _regimes(one.comparison)
+    for label, why in chapter.unsupported:
+        yield f"* {label} is unsupported: {why}"
+    yield ""
+    for metric in _metrics(one.comparison, chapter.expect):
+        yield from _table(one.comparison, metric)
+    for picture in one.pictures:
+        yield f"![{chapter.name}: {METRICS[_metric_of(picture, chapter.name)].title} by job and scheme]({picture})"
+        yield ""
+    yield from _claims(one)
+
+
+def _metric_of(picture: str, experiment: str) -> str:
+    return Path(picture).stem.removeprefix(f"results-{experiment}-").replace("-", "_")
+
+
+def _regimes(comparison: Comparison) -> Iterable[str]:
+    """A line a regime, with the jobs that have it."""
+    jobs_of: dict[str, list[str]] = {}
+    for job in comparison.results.jobs:
+        facts = [(name, value) for name, value in regime_facts(comparison.results.example(job).regime)
+                 if not name.endswith("RTO floor")]  # fmt: skip
+        jobs_of.setdefault(", ".join(f"{name} {value}" for name, value in facts), []).append(job)
+    for regime, jobs in jobs_of.items():
+        yield f"* {', '.join(jobs)}: {regime}"
+
+
+def _table(comparison: Comparison, metric: Metric) -> Iterable[str]:
+    """Schemes are rows, jobs columns. Suspect runs are counted, not averaged."""
+    jobs = [job for job in comparison.jobs if metric in job.metrics]
+    values = [job.estimates[label, metric.name].value for job in jobs for label in job.labels]
+    unit = unit_of(metric, values)
+    labels = dict.fromkeys(label for job in comparison.jobs for label in job.labels)
+    yield f"**{metric.title} ({unit.sign})**: {metric.description}; 95 % intervals."
+    yield ""
+    yield f"| | {' | '.join(job.job for job in jobs)} |"
+    yield "|---" * (len(jobs) + 1) + "|"
+    for label in labels:
+        cells = [_cell(job, label, metric) for job in jobs]
+        yield f"| {label} | {' | '.join(cells)} |"
+    ideals = [_ideal(comparison, job.job, metric) for job in jobs]
+    if any(ideals):
+        shown = [f"{value * unit.factor:.3g}" if value else "–" for value in ideals]
+        yield f"| *ideal transport* | {' | '.join(shown)} |"
+    yield ""
+    for reason in dict.fromkeys(_refusals(jobs, metric)):
+        yield f"* {reason}"
+    yield ""
+
+
+def _cell(job: JobComparison, label: str, metric: Metric) -> str:
+    found = job.estimates.get((label, metric.name))
+    if found is None:
+        return "–"
+    values = [job.estimates[other, metric.name].value for other in job.labels]
+    text = show_estimate(found, metric, unit_of(metric, values), with_unit=False)
+    suspect = job.counts[label].get("suspect", 0)
+    return text + (f" ({suspect} suspect)" if suspect else "")
+
+
+def _refusals(jobs: Iterable[JobComparison], metric: Metric) -> Iterable[str]:
+    for job in jobs:
+        for label in job.labels:
+            found = job.estimates[label, metric.name]
+            if found.why:
+                yield f"{metric.title}: {found.why}"
+
+
+_IDEAL = {"jct_s": "jct_s", "iteration_p50_s": "iteration_s"}
+
+
+def _ideal(comparison: Comparison, job: str, metric: Metric) -> float | None:
+    if metric.name not in _IDEAL:
+        return None
+    found = [run.result.ideal.get(_IDEAL[metric.name]) for run in comparison.results.of(job)]
+    known = [value for value in found if value]
+    return sum(known) / len(known) if known else None
+
+
+def _claims(one: _Told) -> Iterable[str]:
+    """Paper, ours, why: a row an expectation; for what does not hold the measured cause."""
+    if not one.outcomes or one.comparison is None:
+        return
+    yield "| expected | the paper | ours | | why |"
+    yield "|---|---|---|---|---|"
+    lines = dict.fromkeys(one.chapter.expect)
+    for outcome, line in zip(one.outcomes, lines, strict=True):
+        why = line.why
+        if outcome.verdict == "does not hold":
+            measured = cause(one.comparison, outcome)
+            why = f"{why + '. ' if why else ''}Measured: {measured}" if measured else why
+        yield f"| {outcome.claim} | {line.paper or '–'} | {outcome.words} | **{outcome.verdict}** | {why or '–'} |"
+    yield ""

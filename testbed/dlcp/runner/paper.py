@@ -1,0 +1,129 @@
+"""The comparison as a whole: every shipped experiment, each reduced as its own file says, one after the other.
+
+The runs are those of `dlcp run EXPERIMENT`, of the same names: what is there is kept, in both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dlcp.errors import MachineCannot, Problem
+from dlcp.model.experiment import Experiment
+from dlcp.model.explain import did_you_mean
+from dlcp.model.load import experiment_names, find_experiment
+from dlcp.runner.check import Ready, ready
+from dlcp.runner.execute import Execution, Listener, execute
+from dlcp.runner.outline import Outline, outline
+from dlcp.runner.plan import Cell, Unsupported
+from dlcp.runner.preflight import preflight
+
+SUBSTRATE = "emulate"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One shipped experiment. whole: as its file has it. outline: of the reduced one; None: this machine cannot make
+    it, and `cannot` says why."""
+
+    whole: Ready
+    outline: Outline | None
+    cannot: str = ""
+
+    @property
+    def name(self) -> str:
+        """The experiment's."""
+        return self.whole.experiment.name
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The runs of the reduced experiment."""
+        return self.outline.plan.cells if self.outline is not None else ()
+
+    @property
+    def unsupported(self) -> tuple[Unsupported, ...]:
+        """Schemes that cannot run here, and why."""
+        return self.outline.plan.unsupported if self.outline is not None else ()
+
+    @property
+    def todo(self) -> tuple[Cell, ...]:
+        """Those of them that have no result yet."""
+        return self.outline.todo if self.outline is not None else ()
+
+    @property
+    def seconds(self) -> float:
+        """What they take, as far as is known."""
+        return self.outline.estimate.seconds if self.outline is not None else 0.0
+
+
+def shipped() -> list[str]:
+    """Names of the experiments that come with the toolkit and say how they are reduced."""
+    return [name for name in experiment_names() if _whole(name).experiment.reduced is not None]
+
+
+def parts(results: Path, only: Sequence[str] = ()) -> list[Part]:
+    """The experiments, planned. only: names of some of them. Problem when there is none of such a name."""
+    names = shipped()
+    for name in only:
+        if name not in names:
+            raise Problem(name, "is no experiment of the comparison", did_you_mean(name, names))
+    return [_part(_whole(name), results) for name in only or names]
+
+
+def make(part: Part, results: Path, listener: Listener) -> Execution | None:
+    """Make the missing runs of one experiment; None when this machine cannot.
+
+    Problem when another process makes runs of it; Problems when this machine lacks what every run needs.
+    """
+    if part.outline is None:
+        return None
+    preflight(part.outline, results)
+    return execute(part.outline.plan, results, listener)
+
+
+def reduced(whole: Ready) -> Ready:
+    """The part of an experiment that its `reduced` names: fewer repeats, jobs or schemes, the rest untouched."""
+    experiment = whole.experiment
+    part = experiment.reduced
+    if part is None:
+        return whole
+    labels = part.schemes or tuple(choice.label for choice in experiment.schemes)
+    jobs = part.jobs or tuple(experiment.jobs)
+    fewer = experiment.model_copy(
+        update={
+            "repeats": part.repeats or experiment.repeats,
+            "jobs": {name: job for name, job in experiment.jobs.items() if name in jobs},
+            "schemes": tuple(choice for choice in experiment.schemes if choice.label in labels),
+        }
+    )
+    return replace(
+        whole, experiment=fewer, schemes={label: one for label, one in whole.schemes.items() if label in labels}
+    )
+
+
+def reduction(whole: Experiment) -> str:
+    """In words: what of an experiment its reduced part leaves out."""
+    part = whole.reduced
+    said = []
+    if part is not None and part.repeats is not None and part.repeats < whole.repeats:
+        said.append(f"{part.repeats} of {whole.repeats} repeats")
+    for what, kept, of in (
+        ("jobs", part and part.jobs, list(whole.jobs)),
+        ("schemes", part and part.schemes, [choice.label for choice in whole.schemes]),
+    ):
+        if kept and len(kept) < len(of):
+            left_out = ", ".join(name for name in of if name not in kept)
+            said.append(f"{len(kept)} of {len(of)} {what} (without {left_out})")
+    return "; ".join(said) or "whole"
+
+
+def _whole(name: str) -> Ready:
+    return ready(find_experiment(name))
+
+
+def _part(whole: Ready, results: Path, outlined: Callable[..., Outline] = outline) -> Part:
+    try:
+        return Part(whole, outlined(reduced(whole), SUBSTRATE, results))
+    except MachineCannot as problem:
+        return Part(whole, None, f"{problem.where}: {problem.what}")
