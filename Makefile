@@ -12,7 +12,7 @@ ALONE := $(wildcard tests/emulate/test_theory_*.py) tests/emulate/test_queues.py
 LABS := tests/lab/
 FABRICS := $(filter-out $(SMALL) $(LABS),$(wildcard tests/[a-z]*/))
 
-.PHONY: help setup setup-dev emulate lab-demo test verify lint fuzz golden notebooks clean
+.PHONY: help setup setup-dev emulate lab-demo paper test verify lint fuzz golden notebooks clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -28,6 +28,9 @@ emulate: setup  ## train over TCP and over DLCP on an emulated fabric, and show 
 
 lab-demo: setup  ## a lab of namespaces behind real SSH: deploy, verify with packets, run an experiment, put everything back
 	@$(BIN)/dlcp lab demo
+
+paper: setup  ## the whole comparison: every published claim as an experiment, then analysis/RESULTS.md (an hour; again = resume)
+	@$(BIN)/dlcp paper
 
 test: setup-dev  ## every test; those that need root or a kernel feature say so when they are skipped
 	@status=0; \

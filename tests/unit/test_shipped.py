@@ -1,0 +1,95 @@
+"""The experiments that ship: each loads and plans; those of the comparison say what was published, and fit the time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dlcp.errors import Problem
+from dlcp.model.load import experiment_names, find_experiment
+from dlcp.runner.check import Ready, ready
+from dlcp.runner.estimate import SET_UP_S, expected_s
+from dlcp.runner.paper import parts, reduced, reduction, shipped
+from dlcp.runner.plan import plan
+from experiments import small
+
+CLAIMS = {
+    "headline", "headline-packets", "ring", "ablation", "tail", "compression", "scale", "gray-failure", "microburst",
+}  # fmt: skip
+"""The experiments that carry the published claims."""
+LONGEST_S = 90 * 60
+"""Of the whole comparison on two cores."""
+
+_READY: dict[str, Ready] = {}
+
+
+def shipped_file(name: str) -> Ready:
+    if name not in _READY:
+        _READY[name] = ready(find_experiment(name))
+    return _READY[name]
+
+
+def test_every_claim_has_its_experiment() -> None:
+    assert set(shipped()) >= CLAIMS
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_it_plans_as_it_ships(name: str) -> None:
+    found = plan(shipped_file(name))
+    experiment = found.ready.experiment
+    assert experiment.name == name
+    cells = len(experiment.jobs) * experiment.repeats * (len(experiment.schemes) - len(found.unsupported))
+    assert len(found.cells) == len(found.run_ids) == cells
+
+
+@pytest.mark.parametrize("name", sorted(CLAIMS))
+def test_every_expectation_says_what_was_published_and_why(name: str) -> None:
+    expect = shipped_file(name).experiment.expect
+    assert expect
+    assert [line for line in expect if not line.paper or not line.why] == []
+
+
+@pytest.mark.parametrize("name", sorted(CLAIMS))
+def test_the_reduced_experiment_is_part_of_the_whole(name: str) -> None:
+    whole = shipped_file(name)
+    part = plan(reduced(whole))
+    assert part.run_ids
+    assert part.run_ids <= plan(whole).run_ids
+    expected = {line.job for line in whole.experiment.expect}
+    assert expected & set(part.ready.experiment.jobs), "none of its expectations is judged"
+
+
+def test_the_whole_comparison_fits_into_the_time() -> None:
+    seconds = 0.0
+    for name in sorted(CLAIMS):
+        seconds += sum(expected_s(cell.run) + SET_UP_S for cell in plan(reduced(shipped_file(name))).cells)
+    assert seconds < LONGEST_S
+
+
+def test_reduced__leaves_out_what_is_not_named(tmp_path: Path) -> None:
+    whole = small(tmp_path, reduced={"repeats": 2, "jobs": ["two"], "schemes": ["TCP", "DLCP"]})
+    part = plan(reduced(whole))
+    assert {(cell.run.job_name, cell.run.scheme.label, cell.run.repeat) for cell in part.cells} == {
+        ("two", label, repeat) for label in ("TCP", "DLCP") for repeat in range(2)
+    }
+    assert part.run_ids < plan(whole).run_ids
+    assert reduction(whole.experiment) == (
+        "2 of 5 repeats; 1 of 2 jobs (without one); 2 of 3 schemes (without TCP tuned)"
+    )
+
+
+def test_reduced__without_the_word_is_whole(tmp_path: Path) -> None:
+    whole = small(tmp_path)
+    assert reduced(whole) is whole
+    assert reduction(whole.experiment) == "whole"
+
+
+def test_parts__names_what_there_is(tmp_path: Path) -> None:
+    (part,) = parts(tmp_path, ["gray-failure"])
+    assert part.name == "gray-failure"
+    assert len(part.todo) == len(part.cells) > 0
+    assert part.seconds > len(part.cells) * SET_UP_S
+    with pytest.raises(Problem, match="is no experiment of the comparison") as caught:
+        parts(tmp_path, ["gray-failures"])
+    assert "did you mean `gray-failure`" in caught.value.hint
