@@ -142,7 +142,7 @@ class InProcessJob:
             "bytes": sizes, "start_s": np.full(count, UNTIMED), "end_s": np.full(count, UNTIMED),
             "delivered_bytes": sizes - lost, "lost_bytes": lost, "resent_bytes": np.zeros(count, np.int64),
             "probes": np.zeros(count, np.int64), "loss_bound": np.ones(count),
-            "lost_energy_share": self._lost_energy.reshape(-1), "energy_bound": np.ones(count),
+            "lost_energy_share": self._lost_energy.reshape(-1), "energy_bound": np.ones(count), "tensor_bytes": sizes,
         }  # fmt: skip
 
 
