@@ -99,8 +99,11 @@ struct incoming {
 	double energy;          /* of the message: exact once a DONE came, before that not less than it is */
 	double delivered_energy;
 	uint32_t energy_ppm;    /* what may be missing of it */
-	uint64_t deadline_ns;   /* from when on late_bytes are enough; NEVER */
-	uint64_t after_first_ns, late_bytes;
+	struct closing {
+		uint64_t at_ns; /* from when on so many bytes are enough; NEVER while that is not known */
+		uint64_t after_first_ns, bytes;
+	} closing[DLCP_DEADLINES];
+	uint32_t closings;
 	uint64_t start_ns, first_ns;
 	struct finished *finished;
 	bool pass_over;

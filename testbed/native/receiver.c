@@ -85,8 +85,8 @@ static void prepare(struct incoming *message, const struct dlcp_tensor *shape, c
 	message->needed_bytes = bytes - dlcp_share(bytes, bound.bytes_ppm);
 	message->energy = message->delivered_energy = 0;
 	message->energy_ppm = bound.energy_ppm;
-	message->deadline_ns = NEVER;
-	message->after_first_ns = message->late_bytes = message->first_ns = 0;
+	message->closings = 0;
+	message->first_ns = 0;
 	message->start_ns = now_ns;
 	message->pass_over = false;
 	message->must_arrive = message->must_arrived = 0;
@@ -94,24 +94,35 @@ static void prepare(struct incoming *message, const struct dlcp_tensor *shape, c
 		memset(to->contributors, 0, message->packets * sizeof *to->contributors);
 }
 
-static void set_deadline(struct peer *peer, struct incoming *message, uint64_t at_ns)
+/* Deadlines that count from the first packet have an instant as soon as it came. */
+static void count_from_first(struct peer *peer, struct incoming *message)
 {
-	message->deadline_ns = dlcp_earlier(message->deadline_ns, at_ns);
-	peer->deadline_hint_ns = dlcp_earlier(peer->deadline_hint_ns, message->deadline_ns);
+	for (uint32_t i = 0; i < message->closings; i++) {
+		struct closing *closing = &message->closing[i];
+
+		if (closing->after_first_ns && message->first_ns)
+			closing->at_ns = dlcp_earlier(closing->at_ns, message->first_ns + closing->after_first_ns);
+		peer->deadline_hint_ns = dlcp_earlier(peer->deadline_hint_ns, closing->at_ns);
+	}
 }
 
 /* After what was kept of the message has been taken: a deadline that is over already counts all of that. */
-static void begin_deadline(struct dlcp_protocol *protocol, struct peer *peer, struct incoming *message,
-			   const struct dlcp_deadline *deadline)
+static void begin_deadlines(struct dlcp_protocol *protocol, struct peer *peer, struct incoming *message,
+			    const struct dlcp_destination *to)
 {
 	uint64_t bytes = dlcp_message_bytes(message->elements, message->dtype);
 
-	message->late_bytes = bytes - dlcp_share(bytes, DLCP_PPM - deadline->share_ppm);
-	message->after_first_ns = deadline->after_first_ns;
-	if (deadline->at_ns)
-		set_deadline(peer, message, deadline->at_ns);
-	if (deadline->after_first_ns && message->first_ns)
-		set_deadline(peer, message, message->first_ns + deadline->after_first_ns);
+	message->closings = to->deadline_count;
+	for (uint32_t i = 0; i < to->deadline_count; i++) {
+		const struct dlcp_deadline *deadline = &to->deadlines[i];
+
+		message->closing[i] = (struct closing){
+			.at_ns = deadline->at_ns ? deadline->at_ns : NEVER,
+			.after_first_ns = deadline->after_first_ns,
+			.bytes = bytes - dlcp_share(bytes, DLCP_PPM - deadline->share_ppm),
+		};
+	}
+	count_from_first(peer, message);
 	protocol->timers_ran_ns = NEVER; /* it may be over at once */
 }
 
@@ -130,6 +141,16 @@ static void enlist(struct dlcp_protocol *protocol, struct peer *peer, struct inc
 	protocol->receiving++;
 }
 
+static bool deadlines_valid(const struct dlcp_destination *to)
+{
+	if (to->deadline_count > DLCP_DEADLINES)
+		return false;
+	for (uint32_t i = 0; i < to->deadline_count; i++)
+		if (to->deadlines[i].share_ppm > DLCP_PPM)
+			return false;
+	return true;
+}
+
 int dlcp_protocol_receive(struct dlcp_protocol *protocol, uint16_t rank, const struct dlcp_key *key,
 			  const struct dlcp_destination *to, uint64_t now_ns)
 {
@@ -142,7 +163,7 @@ int dlcp_protocol_receive(struct dlcp_protocol *protocol, uint16_t rank, const s
 				 "receive from rank %u: unknown rank, leg, or tensor %u with %u elements", rank,
 				 key->tensor, to->elements);
 	if ((uintptr_t)to->buffer % dlcp_element_bytes(tensor->shape.dtype) || to->placement > DLCP_PLACE_ADD ||
-	    (to->bound && !dlcp_bound_valid(to->bound)) || (to->deadline && to->deadline->share_ppm > DLCP_PPM))
+	    (to->bound && !dlcp_bound_valid(to->bound)) || !deadlines_valid(to))
 		return dlcp_fail(protocol, DLCP_ERROR_ARGUMENT,
 				 "receive from rank %u: tensor %u: a buffer not aligned to its elements, or placement, "
 				 "bound or deadline out of range",
@@ -163,9 +184,9 @@ int dlcp_protocol_receive(struct dlcp_protocol *protocol, uint16_t rank, const s
 	prepare(message, &tensor->shape, to, now_ns);
 	enlist(protocol, peer, message, now_ns);
 	apply_stashed(protocol, peer, key, now_ns);
-	message = to->deadline && !tensor->shape.must_arrive ? dlcp_incoming_find(protocol, rank, key) : NULL;
+	message = to->deadline_count && !tensor->shape.must_arrive ? dlcp_incoming_find(protocol, rank, key) : NULL;
 	if (message)
-		begin_deadline(protocol, peer, message, to->deadline);
+		begin_deadlines(protocol, peer, message, to);
 	return DLCP_OK;
 }
 
@@ -201,7 +222,7 @@ static double lost_energy_share(const struct incoming *message)
 
 	if (message->arrived == message->packets)
 		return 0;
-	if (!isfinite(message->energy) || (!message->energy && message->deadline_ns != NEVER))
+	if (!isfinite(message->energy) || (!message->energy && message->closings))
 		return 1 - (double)message->delivered_bytes / bytes;
 	return missing > 0 ? missing / message->energy : 0;
 }
@@ -259,15 +280,17 @@ static bool enough_energy(const struct incoming *message)
 	       message->energy - message->delivered_energy <= allowed + ROUNDING * message->energy;
 }
 
-/* The deadline is over, and what it asks for and all that must arrive are there. */
+/* A deadline is over, and what it asks for and all that must arrive are there. */
 static bool closes(const struct incoming *message, uint64_t now_ns)
 {
-	return now_ns >= message->deadline_ns && message->delivered_bytes >= message->late_bytes &&
-	       message->must_arrived == message->must_arrive;
+	for (uint32_t i = 0; i < message->closings; i++)
+		if (now_ns >= message->closing[i].at_ns && message->delivered_bytes >= message->closing[i].bytes)
+			return message->must_arrived == message->must_arrive;
+	return false;
 }
 
 /* Everything is there; or all that must arrive, and the bound is met and the sender's first pass is known to be over (or
- * need not be); or the deadline closes it. */
+ * need not be); or a deadline closes it. */
 static bool satisfied(const struct dlcp_protocol *protocol, const struct incoming *message, uint64_t now_ns)
 {
 	if (message->arrived == message->packets || closes(message, now_ns))
@@ -284,10 +307,13 @@ void dlcp_run_deadlines(struct dlcp_protocol *protocol, struct peer *peer, uint6
 	peer->deadline_hint_ns = NEVER;
 	for (struct incoming *next, *message = peer->expected_head; message; message = next) {
 		next = message->next;
-		if (message->deadline_ns > now_ns)
-			peer->deadline_hint_ns = dlcp_earlier(peer->deadline_hint_ns, message->deadline_ns);
-		else if (closes(message, now_ns))
+		if (closes(message, now_ns)) {
 			finish(protocol, peer, message, now_ns);
+			continue;
+		}
+		for (uint32_t i = 0; i < message->closings; i++)
+			if (message->closing[i].at_ns > now_ns)
+				peer->deadline_hint_ns = dlcp_earlier(peer->deadline_hint_ns, message->closing[i].at_ns);
 	}
 }
 
@@ -329,8 +355,7 @@ static void accept(struct dlcp_protocol *protocol, struct peer *peer, struct inc
 	place(message, packet, header, payload);
 	if (!message->arrived++) {
 		message->first_ns = now_ns;
-		if (message->after_first_ns)
-			set_deadline(peer, message, now_ns + message->after_first_ns);
+		count_from_first(peer, message);
 	}
 	message->delivered_bytes += (uint64_t)header->count * dlcp_element_bytes(message->dtype);
 	message->delivered_energy += header->count * dlcp_code_energy(header->magnitude);

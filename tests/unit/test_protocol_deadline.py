@@ -142,6 +142,19 @@ def test_a_deadline_that_is_over_counts_what_had_come_early() -> None:
     assert done.lost_bytes == 1440
 
 
+@pytest.mark.parametrize(("lost", "ends_ms", "lost_packets"), [(5, 150, 5), (30, 400, 30)])
+def test_of_two_deadlines_the_first_that_has_its_share_closes(lost: int, ends_ms: int, lost_packets: int) -> None:
+    """An early one that asks for 90 %, a hard one that asks for nothing."""
+    world = pair(ELEMENTS, resend_last=1)
+    world.network = never(set(range(lost)))  # type: ignore[assignment]
+    buffer = np.empty(ELEMENTS, np.float32)
+    world.nodes[1].receive(0, KEY, buffer, 0, deadline=[(150 * MS, 0, 900_000), (400 * MS, 0, 0)])
+    world.nodes[0].send(1, KEY, contents(0, KEY, ELEMENTS), 0)
+    finish(world)
+    assert world.nodes[1].done[0].end_ns == ends_ms * MS
+    assert world.nodes[1].done[0].lost_bytes == lost_packets * 1440
+
+
 def test_a_tensor_that_must_arrive_ignores_deadlines() -> None:
     world = pair(ELEMENTS)
     for node in world.nodes.values():

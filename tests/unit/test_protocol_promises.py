@@ -208,10 +208,11 @@ class Message:
         least of them."""
         must = self.counts.size * self.tensor.largest_ppm // NO_LIMIT
         unmeasured = self.late_ppm and not (self.bound[0] or self.tag_all)
-        if self.key.leg or not must or unmeasured or not self.counts.any():
+        there = self.counts > (10 if self.placement == lib.DLCP_PLACE_ADD else 0)
+        nothing_told = self.late_ppm and not there.any()
+        if self.key.leg or not must or unmeasured or nothing_told:
             return
         sizes = metrics(self.sent, self.tensor.dtype, self.metric)
-        there = self.counts > (10 if self.placement == lib.DLCP_PLACE_ADD else 0)
         least = np.sort(sizes)[-must]
         assert np.all(there[sizes > least])
         assert np.sum(sizes[there] >= least) >= must

@@ -129,13 +129,15 @@ class Node:
         *,
         placement: int = lib.DLCP_PLACE_ZERO,
         bound: Bound | None = None,
-        deadline: Deadline | None = None,
+        deadline: Deadline | list[Deadline] | None = None,
         contributors: Counts | None = None,
     ) -> None:
         to = ffi.new("struct dlcp_destination *", {"elements": buffer.size, "placement": placement})
         to.buffer = ffi.cast("void *", buffer.ctypes.data)
         to.bound = own = _bound(bound)
-        to.deadline = until = ffi.NULL if deadline is None else ffi.new("struct dlcp_deadline *", deadline)
+        given = deadline if isinstance(deadline, list) else [] if deadline is None else [deadline]
+        to.deadlines = until = ffi.new("struct dlcp_deadline[]", given)
+        to.deadline_count = len(given)
         to.contributors = _counts(contributors)
         self._held[True, peer, Key(*key)] = (buffer, contributors, own, until)
         self.check(lib.dlcp_protocol_receive(self.native, peer, _key(key), to, now_ns))

@@ -157,14 +157,15 @@ class Endpoint(Protocol):
         *,
         placement: Placement = Placement.ZERO,
         bound: Bound | None = None,
-        deadline: Deadline | None = None,
+        deadline: Deadline | tuple[Deadline, ...] | None = None,
         contributors: Counts | None = None,
     ) -> None:
         """Register a 1-D contiguous buffer before the peer may send into it; what a shorter message does not fill is
         left as it is.
 
         bound: for this message instead of the declared one (a schedule over training changes it by iteration).
-        deadline: from when on less is enough; the sender need not know. TCP, which delivers all, ignores it.
+        deadline: from when on less is enough (up to two: each closes it); the sender need not know. TCP, which delivers
+        all, ignores it.
         contributors: (packets,) of the tensor; told how many ranks' values each packet of the buffer sums up: set
         to what the sender said of it, or 0 in a hole; with Placement.ADD that is added to what it held.
         """

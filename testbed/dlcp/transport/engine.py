@@ -162,7 +162,7 @@ class DlcpEndpoint:
         *,
         placement: Placement = Placement.ZERO,
         bound: Bound | None = None,
-        deadline: Deadline | None = None,
+        deadline: Deadline | tuple[Deadline, ...] | None = None,
         contributors: Counts | None = None,
     ) -> None:
         """See Endpoint. ValueError unless the arrays are contiguous, writeable and of the tensor's dtype and sizes."""
@@ -171,7 +171,8 @@ class DlcpEndpoint:
         to.elements = buffer.size
         to.placement = _PLACEMENTS[placement]
         to.bound = kept = ffi.NULL if bound is None else ffi.new("struct dlcp_bound *", _native_bound(bound))
-        to.deadline = until = ffi.NULL if deadline is None else _native_deadline(deadline)
+        to.deadlines = until = _native_deadlines(deadline)
+        to.deadline_count = len(until)
         to.contributors = self._counts_pointer(key, contributors, writeable=True)
         with self._holding((True, peer, key), (buffer, contributors, kept, until)):
             self._check(lib.dlcp_engine_receive(self._open(), peer, _native_key(key), to))
@@ -319,13 +320,17 @@ def _native_bound(bound: Bound) -> list[int]:
     return [int(share * _PPM + 1e-6) for share in (bound.bytes_share, bound.energy_share)]
 
 
-def _native_deadline(deadline: Deadline) -> Any:
-    native = ffi.new("struct dlcp_deadline *")
-    native.at_ns, native.after_first_ns = (
-        0 if at_s == math.inf else max(1, round(at_s * NS)) for at_s in (deadline.at_s, deadline.after_first_s)
+def _native_deadlines(deadline: Deadline | tuple[Deadline, ...] | None) -> Any:
+    given = () if deadline is None else (deadline,) if isinstance(deadline, Deadline) else deadline
+    return ffi.new(
+        "struct dlcp_deadline[]",
+        [(_instant(one.at_s), _instant(one.after_first_s), math.ceil(one.share * _PPM - 1e-6)) for one in given],
     )
-    native.share_ppm = math.ceil(deadline.share * _PPM - 1e-6)
-    return native
+
+
+def _instant(at_s: float) -> int:
+    """Nanoseconds; 0 for never."""
+    return 0 if at_s == math.inf else max(1, round(at_s * NS))
 
 
 def _native_key(key: MessageKey) -> Any:

@@ -122,7 +122,7 @@ class TcpEndpoint:
         *,
         placement: Placement = Placement.ZERO,
         bound: Bound | None = None,
-        deadline: Deadline | None = None,
+        deadline: Deadline | tuple[Deadline, ...] | None = None,
         contributors: Counts | None = None,
     ) -> None:
         _, dtype = self._agreed(key, buffer, contributors)
