@@ -29,9 +29,11 @@ static uint8_t control_tos(void)
 /* All in the control queue but for what must not overtake the data that it speaks of. */
 static uint8_t tos_of(const struct dlcp_protocol *protocol, const struct control *control)
 {
-	if (control->kind != CONTROL_PASSED)
-		return control_tos();
-	return dlcp_class_tos(protocol, protocol->tensors[control->key.tensor].shape.queue, CLASS_RELIABLE);
+	const struct outgoing *message = NULL;
+
+	if (control->kind == CONTROL_PASSED)
+		message = dlcp_outgoing_find(protocol, control->peer, &control->key);
+	return message ? dlcp_class_tos(protocol, message->queue, CLASS_RELIABLE) : control_tos();
 }
 
 /* Write what a control intent asks for into control_packet; its length, or 0 when it is pointless by now. */

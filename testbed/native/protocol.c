@@ -211,8 +211,12 @@ int dlcp_protocol_add_peer(struct dlcp_protocol *protocol, uint16_t rank, uint64
 	peer->deadline_hint_ns = NEVER;
 	peer->heard_ns = peer->owed_since_ns = now_ns;
 	peer->congestion = dlcp_congestion_find(protocol->config.congestion_control);
-	for (uint32_t queue = 0; queue < DLCP_QUEUES; queue++)
-		peer->congestion->init(peer->lanes[queue].congestion_state, &control);
+	for (uint32_t queue = 0; queue < DLCP_QUEUES; queue++) {
+		struct lane *lane = &peer->lanes[protocol->config.demote_after_bytes[0] ? 0 : queue];
+
+		peer->lanes[queue].control = lane->congestion_state;
+		peer->congestion->init(peer->lanes[queue].control, &control);
+	}
 	protocol->peers[rank] = peer;
 	protocol->ranks[protocol->peer_count++] = rank;
 	return DLCP_OK;
@@ -404,7 +408,7 @@ int dlcp_protocol_peer_statistics(const struct dlcp_protocol *protocol, uint16_t
 		return DLCP_ERROR_ARGUMENT;
 	for (uint32_t queue = 0; queue < DLCP_QUEUES; queue++)
 		if (peer->lanes[queue].ordinal)
-			window = fmax(window, peer->congestion->window(peer->lanes[queue].congestion_state));
+			window = fmax(window, peer->congestion->window(peer->lanes[queue].control));
 	*statistics = (struct dlcp_peer_statistics){
 		.rank = rank,
 		.gone = peer->gone,

@@ -67,6 +67,8 @@ struct dlcp_config {
 				 * receivers may close early, or switches drop small gradients first all the same */
 	uint8_t resend_last;    /* 1: what is sent again waits until its message's first pass has left, but for packets that
 				 * must arrive */
+	uint64_t demote_after_bytes[6]; /* of a message's bytes sent: beyond each its packets travel one queue lower; 0 ends
+					 * the list */
 	uint32_t stash_bytes;   /* at most so much memory for data that nobody expects yet; 0 = 16 MiB: a ring's
 				 * neighbour begins the next all-reduce early */
 	double link_bps;        /* of this host's link: the pace of everything together */
@@ -116,7 +118,10 @@ struct dlcp_completion {
 	uint64_t first_ns;        /* received: when its first packet was taken; 0 = none came */
 };
 
-enum { DLCP_DEADLINES = 2 };
+enum {
+	DLCP_DEADLINES = 2,
+	DLCP_DEMOTIONS = 6, /* from the highest queue of data to the lowest */
+};
 
 /* From when on a receiver closes a message whose bound is not met. The earlier instant counts. */
 struct dlcp_deadline {

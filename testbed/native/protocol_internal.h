@@ -63,6 +63,8 @@ struct outgoing {
 	uint32_t *latest;    /* sequence of the latest transmission, by packet */
 	uint32_t *order;     /* packets in sending order */
 	uint32_t cursor;        /* in order: first pass */
+	uint8_t queue;          /* that the next packet travels in */
+	uint64_t sent_bytes;    /* of it, what was sent again included */
 	uint32_t in_flight, arrived, lost;
 	uint32_t must_arrive, must_lost; /* packets of a bounded message that must arrive; of these, lost */
 	uint32_t *lost_next, *lost_previous; /* by packet, while it is lost: others in its list */
@@ -125,6 +127,7 @@ struct record {
 struct lane {
 	struct outgoing *head, *tail;
 	uint64_t congestion_state[DLCP_CONGESTION_STATE_BYTES / 8];
+	uint64_t *control; /* the congestion state that it obeys: its own; where messages sink, that of queue 0 for all */
 	uint64_t srtt_ns, rttvar_ns, latest_rtt_ns; /* of this queue's packets; 0 = none came back yet */
 	uint64_t next_send_ns, idle_since_ns;
 	uint32_t since_ack_request;
@@ -258,6 +261,12 @@ uint64_t dlcp_greeting_time(const struct dlcp_protocol *protocol, const struct p
 uint64_t dlcp_blocked_time(const struct dlcp_protocol *protocol, const struct peer *peer);
 void dlcp_check_silence(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns);
 
+/* The queue whose congestion state a queue obeys. */
+static inline uint8_t dlcp_controlled_by(const struct peer *peer, uint8_t queue)
+{
+	return peer->lanes[queue].control == peer->lanes[0].control ? 0 : queue;
+}
+
 static inline uint64_t dlcp_earlier(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
@@ -362,6 +371,7 @@ void dlcp_stash_free(struct dlcp_protocol *protocol);
 void dlcp_set_state(struct dlcp_protocol *protocol, struct outgoing *message, uint32_t packet, uint8_t state);
 void dlcp_outgoing_changed(struct dlcp_protocol *protocol, struct outgoing *message, uint64_t now_ns);
 void dlcp_run_done_timers(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns);
+void dlcp_demote(struct dlcp_protocol *protocol, struct peer *peer, struct outgoing *message, uint64_t now_ns);
 uint32_t dlcp_largest_lost(struct outgoing *message);
 struct outgoing *dlcp_outgoing_find(const struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key);
 void dlcp_outgoing_free(struct outgoing *message);

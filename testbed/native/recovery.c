@@ -198,17 +198,31 @@ static void record_lost(struct dlcp_protocol *protocol, struct peer *peer, struc
 	}
 }
 
+/* When the latest packet left that can prove what became of those of a queue. Where messages sink from queue to queue the end
+ * of their part in a queue is followed by lower ones only: what left later and lower cannot overtake either. */
+static uint64_t newest_proof_ns(const struct dlcp_protocol *protocol, const struct peer *peer, uint8_t queue)
+{
+	uint64_t newest_ns = peer->lanes[queue].any_acked ? peer->lanes[queue].newest_sent_ns : 0;
+
+	for (uint32_t lower = 0; protocol->config.demote_after_bytes[0] && lower < queue; lower++)
+		if (peer->lanes[lower].any_acked && peer->lanes[lower].newest_sent_ns > newest_ns)
+			newest_ns = peer->lanes[lower].newest_sent_ns;
+	return newest_ns;
+}
+
 /* When a record that was overtaken counts as lost: `now` if its time is over, NEVER without evidence. RFC 8985's
- * two tests, within one queue only: strict priorities reorder queues by design. */
-static uint64_t lost_at(const struct peer *peer, const struct record *record, uint64_t now_ns)
+ * two tests, never by a higher queue: strict priorities reorder queues by design. */
+static uint64_t lost_at(const struct dlcp_protocol *protocol, const struct peer *peer, const struct record *record,
+			uint64_t now_ns)
 {
 	const struct lane *lane = &peer->lanes[record->queue];
 	int32_t overtaken_by = lane->any_acked ? (int32_t)(lane->newest_ordinal - record->ordinal) : 0;
 	uint64_t srtt_ns = dlcp_lane_rtt(peer, lane), patience_ns = dlcp_patience(peer, lane);
+	uint64_t proof_ns = newest_proof_ns(protocol, peer, record->queue);
 
-	if (overtaken_by <= 0)
+	if (overtaken_by <= 0 && proof_ns <= record->sent_ns)
 		return NEVER;
-	if (lane->newest_sent_ns - record->sent_ns >= srtt_ns + peer->reorder_ns)
+	if (proof_ns >= record->sent_ns + srtt_ns + peer->reorder_ns)
 		return now_ns;
 	if (overtaken_by >= REORDER_PACKETS)
 		return record->sent_ns + patience_ns;
@@ -247,15 +261,17 @@ void dlcp_detect_losses(struct dlcp_protocol *protocol, struct peer *peer, uint6
 
 		if (record->state != IN_FLIGHT)
 			continue;
-		at = dlcp_earlier(lost_at(peer, record, now_ns), forgotten_at(protocol, peer, sequence));
+		at = dlcp_earlier(lost_at(protocol, peer, record, now_ns), forgotten_at(protocol, peer, sequence));
 		if (at > now_ns) {
 			if (at < peer->loss_check_ns)
 				peer->loss_check_ns = at;
 			continue;
 		}
 		if (record->message) {
-			losses[record->queue].lost++;
-			losses[record->queue].lost_droppable += record->class == CLASS_DROPPABLE;
+			struct dlcp_congestion_loss *loss = &losses[dlcp_controlled_by(peer, record->queue)];
+
+			loss->lost++;
+			loss->lost_droppable += record->class == CLASS_DROPPABLE;
 		}
 		record_lost(protocol, peer, record, sequence, now_ns);
 	}
@@ -268,7 +284,7 @@ void dlcp_detect_losses(struct dlcp_protocol *protocol, struct peer *peer, uint6
 			continue;
 		loss->now_ns = now_ns;
 		loss->srtt_ns = dlcp_lane_rtt(peer, &peer->lanes[queue]);
-		peer->congestion->on_loss(peer->lanes[queue].congestion_state, loss);
+		peer->congestion->on_loss(peer->lanes[queue].control, loss);
 	}
 }
 
@@ -287,18 +303,28 @@ static uint64_t rtt_of(const struct record *record, const struct dlcp_ack *ack, 
 static void tell_congestion(struct peer *peer, const struct dlcp_congestion_ack *common, const uint32_t *acked,
 			    uint8_t sampled)
 {
+	uint32_t together[DLCP_QUEUES] = { 0 };
+	bool limited[DLCP_QUEUES] = { false };
+
 	for (uint8_t queue = 0; queue < DLCP_QUEUES; queue++) {
-		struct dlcp_congestion_ack told = *common;
-		struct lane *lane = &peer->lanes[queue];
+		uint8_t by = dlcp_controlled_by(peer, queue);
 
 		if (!acked[queue])
 			continue;
-		told.acked = acked[queue];
-		told.rtt_ns = queue == sampled ? common->rtt_ns : 0;
-		told.srtt_ns = dlcp_lane_rtt(peer, lane);
-		told.window_limited = lane->window_limited;
-		peer->congestion->on_ack(lane->congestion_state, &told);
-		lane->window_limited = false;
+		together[by] += acked[queue];
+		limited[by] |= peer->lanes[queue].window_limited;
+		peer->lanes[queue].window_limited = false;
+	}
+	for (uint8_t queue = 0; queue < DLCP_QUEUES; queue++) {
+		struct dlcp_congestion_ack told = *common;
+
+		if (!together[queue])
+			continue;
+		told.acked = together[queue];
+		told.rtt_ns = queue == dlcp_controlled_by(peer, sampled) ? common->rtt_ns : 0;
+		told.srtt_ns = dlcp_lane_rtt(peer, &peer->lanes[queue]);
+		told.window_limited = limited[queue];
+		peer->congestion->on_ack(peer->lanes[queue].control, &told);
 	}
 }
 

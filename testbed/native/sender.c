@@ -65,7 +65,7 @@ void dlcp_outgoing_free(struct outgoing *message)
 /* Into its peer's list of its queue, by age. */
 static void list(struct dlcp_protocol *protocol, struct peer *peer, struct outgoing *message, uint64_t now_ns)
 {
-	uint8_t queue = protocol->tensors[message->key.tensor].shape.queue;
+	uint8_t queue = message->queue;
 	struct lane *lane = &peer->lanes[queue];
 	struct outgoing *before = lane->tail;
 
@@ -76,15 +76,16 @@ static void list(struct dlcp_protocol *protocol, struct peer *peer, struct outgo
 	*(message->prev ? &message->prev->next : &lane->head) = message;
 	*(message->next ? &message->next->prev : &lane->tail) = message;
 	message->listed = true;
-	if (!before && !message->next && lane->srtt_ns && now_ns - lane->idle_since_ns > 2 * lane->srtt_ns)
-		peer->congestion->on_restart(lane->congestion_state);
+	if (!before && !message->next && lane->srtt_ns && now_ns - lane->idle_since_ns > 2 * lane->srtt_ns &&
+	    (lane->control == lane->congestion_state || !peer->active))
+		peer->congestion->on_restart(lane->control);
 	peer->active |= 1u << queue;
 	protocol->lane_members[queue]++;
 }
 
 static void unlist(struct dlcp_protocol *protocol, struct peer *peer, struct outgoing *message, uint64_t now_ns)
 {
-	uint8_t queue = protocol->tensors[message->key.tensor].shape.queue;
+	uint8_t queue = message->queue;
 	struct lane *lane = &peer->lanes[queue];
 
 	*(message->prev ? &message->prev->next : &lane->head) = message->next;
@@ -95,6 +96,20 @@ static void unlist(struct dlcp_protocol *protocol, struct peer *peer, struct out
 		peer->active &= ~(1u << queue);
 		lane->idle_since_ns = now_ns;
 	}
+}
+
+/* Bytes of a message were sent: it may have to travel lower from here on. */
+void dlcp_demote(struct dlcp_protocol *protocol, struct peer *peer, struct outgoing *message, uint64_t now_ns)
+{
+	uint8_t queue = protocol->tensors[message->key.tensor].shape.queue;
+
+	for (uint32_t i = 0; i < DLCP_DEMOTIONS && protocol->config.demote_after_bytes[i] && queue; i++)
+		queue -= message->sent_bytes >= protocol->config.demote_after_bytes[i];
+	if (queue == message->queue)
+		return;
+	if (message->listed)
+		unlist(protocol, peer, message, now_ns);
+	message->queue = queue;
 }
 
 /* A packet of a bounded message that must arrive all the same. */
@@ -234,6 +249,8 @@ static void fill(struct dlcp_protocol *protocol, struct outgoing *message, const
 	message->elements = from->elements;
 	message->packets = dlcp_packets_of(from->elements, message->dtype);
 	message->cursor = 0;
+	message->queue = tensor->shape.queue;
+	message->sent_bytes = 0;
 	message->in_flight = message->arrived = message->lost = message->must_lost = 0;
 	message->lost_bytes = message->resent_bytes = 0;
 	message->lost_energy = 0;

@@ -17,7 +17,7 @@
 /* Packets that congestion control lets be in flight. */
 static uint32_t window_packets(const struct peer *peer, uint8_t queue)
 {
-	double window = peer->congestion->window(peer->lanes[queue].congestion_state);
+	double window = peer->congestion->window(peer->lanes[queue].control);
 
 	return window <= 1 ? 1 : (uint32_t)ceil(window);
 }
@@ -28,7 +28,7 @@ static uint64_t pace_ns(const struct peer *peer, uint8_t queue)
 	const struct lane *lane = &peer->lanes[queue];
 	uint64_t rtt_ns = lane->latest_rtt_ns ? lane->latest_rtt_ns : peer->srtt_ns;
 
-	return (uint64_t)peer->congestion->pace_ns(lane->congestion_state, rtt_ns);
+	return (uint64_t)peer->congestion->pace_ns(lane->control, rtt_ns);
 }
 
 /* Packets in flight as a queue sees them. What waits in lower queues delays nothing above, but it fills the ports' shared
@@ -89,7 +89,6 @@ void dlcp_charge_link(struct dlcp_protocol *protocol, uint32_t bytes, uint64_t n
 static void add_packet(struct dlcp_protocol *protocol, struct peer *peer, struct outgoing *message, uint32_t packet,
 		       bool resend, uint64_t now_ns, struct dlcp_burst *burst)
 {
-	const struct tensor *tensor = &protocol->tensors[message->key.tensor];
 	uint32_t elements = dlcp_packet_elements(message->elements, message->dtype, packet), i = burst->packets++;
 	uint32_t bytes = elements * dlcp_element_bytes(message->dtype);
 	uint8_t class = message->class[packet];
@@ -97,7 +96,7 @@ static void add_packet(struct dlcp_protocol *protocol, struct peer *peer, struct
 	struct record *record;
 
 	dlcp_fill_header(protocol, DLCP_DATA, &message->key, &header);
-	record = dlcp_record(protocol, peer, tensor->shape.queue, now_ns, &header.sequence);
+	record = dlcp_record(protocol, peer, message->queue, now_ns, &header.sequence);
 	record->message = message->id;
 	record->outgoing = message;
 	record->packet = packet;
@@ -116,12 +115,13 @@ static void add_packet(struct dlcp_protocol *protocol, struct peer *peer, struct
 	dlcp_set_state(protocol, message, packet, IN_FLIGHT);
 	if (!resend)
 		message->cursor++;
+	message->sent_bytes += bytes;
 	if (peer->unheard_since_ns == NEVER) {
 		peer->unheard_since_ns = now_ns;
 		peer->probe_heard = false;
 	}
 	peer->in_flight++;
-	peer->lanes[tensor->shape.queue].in_flight++;
+	peer->lanes[message->queue].in_flight++;
 	dlcp_header_encode(&header, protocol->heads[i]);
 	burst->head[i] = protocol->heads[i];
 	burst->payload[i] = message->data + (size_t)packet * DLCP_PAYLOAD_BYTES;
@@ -168,7 +168,7 @@ static void pass_left(struct dlcp_protocol *protocol, struct peer *peer, struct 
 static void fill(struct dlcp_protocol *protocol, struct peer *peer, struct outgoing *message, uint64_t now_ns,
 		 struct dlcp_burst *burst)
 {
-	uint8_t queue = protocol->tensors[message->key.tensor].shape.queue;
+	uint8_t queue = message->queue;
 	struct lane *lane = &peer->lanes[queue];
 	uint32_t window = window_packets(peer, queue), at_once = (window + 3) / 4;
 	uint32_t room = window - in_the_way(peer, queue);
@@ -192,13 +192,14 @@ static void fill(struct dlcp_protocol *protocol, struct peer *peer, struct outgo
 			break;
 		burst->tos = tos;
 		add_packet(protocol, peer, message, packet, resend, now_ns, burst);
-		if (burst->payload_bytes[burst->packets - 1] < DLCP_PAYLOAD_BYTES)
+		dlcp_demote(protocol, peer, message, now_ns);
+		if (burst->payload_bytes[burst->packets - 1] < DLCP_PAYLOAD_BYTES || message->queue != queue)
 			break;
 	}
 	if (lane->next_send_ns + pace < now_ns)
 		lane->next_send_ns = now_ns - pace;
 	lane->next_send_ns += pace * burst->packets;
-	ask_for_ack(protocol, peer, queue, !dlcp_has_packets(message), burst);
+	ask_for_ack(protocol, peer, queue, !dlcp_has_packets(message) || message->queue != queue, burst);
 	dlcp_outgoing_changed(protocol, message, now_ns);
 	if (first_pass && message->cursor == message->packets)
 		pass_left(protocol, peer, message, queue, now_ns);

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dlcp.model.workload import TransportSettings
 from dlcp.transport._native import ffi, lib
+from dlcp.transport.engine import configure
 
 US = 1_000
 MS = 1_000_000
@@ -54,6 +56,15 @@ class Packet:
         return int(lib.dlcp_dscp_queue(self.tos >> 2))
 
     @property
+    def precedence(self) -> int:
+        """The drop precedence that a switch sees."""
+        return int(lib.dlcp_dscp_precedence(self.tos >> 2))
+
+    @property
+    def ecn(self) -> int:
+        return self.tos & 3
+
+    @property
     def frame_bytes(self) -> int:
         return len(self.data) + 42
 
@@ -81,13 +92,17 @@ class Done:
 class Node:
     """One rank."""
 
-    def __init__(self, rank: int, peers: list[int], **overrides: object) -> None:
+    def __init__(
+        self, rank: int, peers: list[int], settings: TransportSettings | None = None, **overrides: object
+    ) -> None:
         config = ffi.new("struct dlcp_config *")
         config.cookie = COOKIE
         config.rank = rank
         config.selective_drop = lib.DLCP_DROP_WRED
         config.link_bps = 1e8
         config.congestion_control = b"timely"
+        if settings is not None:
+            configure(config, settings)
         for name, value in overrides.items():
             setattr(config, name, value)
         error = ffi.new("char[]", lib.DLCP_ERROR_BYTES)

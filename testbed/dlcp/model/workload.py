@@ -211,6 +211,37 @@ class Compression(Frozen):
     step_share: float = Field(default=0.01, gt=0)
 
 
+MOST_WINDOW_PACKETS = 4096
+"""What a sender remembers: RECORDS of protocol_internal.h."""
+MOST_DEMOTIONS = 6
+"""DLCP_DEMOTIONS of protocol.h: seven queues carry data."""
+
+
+class EarlyClose(Frozen):
+    """When a server closes a gradient that is not complete (LTP).
+
+    fraction: of its bytes, that must be there. slack: times the moving average of how long that worker's gradients of
+    that tensor took, from the first packet on; weight: of the newest in the average.
+    """
+
+    fraction: Fraction
+    slack: float = Field(gt=0)
+    weight: float = Field(gt=0, le=1)
+
+
+class PhaseBound(Frozen):
+    """A bound that depends on the phase of training (DBLP).
+
+    critical, relaxed: bounds of the bytes. drop: the relative drop of the gradient's norm from one check to the next
+    that makes the phase critical; so is everything before the second check. check_every: iterations between checks.
+    """
+
+    critical: Fraction
+    relaxed: Fraction
+    drop: Fraction
+    check_every: int = Field(ge=1)
+
+
 class TransportSettings(Frozen):
     """What an agent must know to open its end of a scheme's transport. Pure data; sent to the agent as JSON.
 
@@ -225,6 +256,10 @@ class TransportSettings(Frozen):
     holes: see schemes/dlcp.py. droppable_front, droppable_back: which packets, by gradient magnitude, of the layers
     before and in the protected tail. t_low_s, t_high_s: TIMELY's thresholds; 0 = from what is measured.
     source_ports: bursts leave from so many UDP ports in turn. compression: of gradients, and of what comes of them.
+    fixed_window: packets, with congestion_control fixed.
+    tag_all: messages of which nothing may be lost are measured and tagged like bounded ones. resend_last: what is sent
+    again waits for the end of its message's first pass. demote_after_bytes: each time that a message has sent so many,
+    it travels one queue lower. early_close: see EarlyClose; phases: see PhaseBound.
     """
 
     kind: Literal["tcp", "dlcp", "masked"]
@@ -256,6 +291,12 @@ class TransportSettings(Frozen):
     must_arrive_below_packets: int = 8
     must_arrive_largest: Fraction = 0.0
     compression: Compression | None = None
+    fixed_window: float = Field(default=0.0, ge=0, le=MOST_WINDOW_PACKETS)
+    tag_all: bool = False
+    resend_last: bool = False
+    demote_after_bytes: tuple[int, ...] = Field(default=(), max_length=MOST_DEMOTIONS)
+    early_close: EarlyClose | None = None
+    phases: PhaseBound | None = None
 
 
 class HostSettings(Frozen):

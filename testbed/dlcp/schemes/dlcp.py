@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, PlainValidator, model_validator
+from pydantic import Field, PlainValidator, create_model, model_validator
 
 from dlcp.model.experiment import Scaling
 from dlcp.model.qos import CONTROL_QUEUE, FLOWLET_GAP_S, DropProfile, LoadBalancing, QosIntent, QueueIntent
@@ -157,6 +158,11 @@ class Dlcp(Scheme):
         default=0.4, description="backlog, as share of the port's buffer, beyond which every droppable packet goes"
     )
     control_reserved: Fraction = Field(default=0.1, description="share of the port's buffer kept for control packets")
+    drop_reliable: bool = Field(
+        default=False,
+        description="tag small gradients as droppable also where the bound lets nothing be lost: switches drop them "
+        "first, and they are sent again",
+    )
     load_balancing: LoadBalancing = Field(
         default="per-packet",
         description="how a switch chooses among equal paths: per-packet at random, round-robin in turn, flow-hash the "
@@ -250,6 +256,7 @@ class Dlcp(Scheme):
             droppable_front=self.droppable_front,
             droppable_back=self.droppable_back,
             magnitude_metric=self.magnitude,
+            tag_all=self.drop_reliable,
             source_ports=self.source_ports if self.spraying == "source-ports" else 1,
             t_low_s=(self.t_low_s or 0.0) * scaling.time_dilation,
             t_high_s=(self.t_high_s or 0.0) * scaling.time_dilation,
@@ -271,6 +278,50 @@ class Dlcp(Scheme):
         if self.selective_drop == "ect":  # one step: beyond it, ECN-capable packets are marked, all others dropped
             return DropProfile(minimum=minimum, maximum=minimum, mark=True), None, None
         return mark, mark, mark
+
+
+PARTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "loss": ("bounded loss", {"loss_bound": 0.0, "drop_reliable": True}),
+    "priority": ("queues by layer", {"priority_queues": 1}),
+    "drop": ("selective dropping", {"selective_drop": "off"}),
+    "spray": ("spraying", {"load_balancing": "flow-hash"}),
+}
+"""DLCP's mechanisms: name → in words, and the knobs that switch it off. Each knob belongs to one of them."""
+
+
+def without(*parts: str) -> type[Dlcp]:
+    """DLCP with these of its PARTS switched off: its own knobs with other defaults, so any can be set as well.
+
+    Without selective dropping there is no tag that a reliable message could carry.
+    """
+    off = {knob: value for part in parts for knob, value in PARTS[part][1].items()}
+    if "drop" in parts:
+        off.pop("drop_reliable", None)
+    left = [words for part, (words, _) in PARTS.items() if part not in parts]
+    lacking = [PARTS[part][0] for part in parts]
+    if left:
+        title = f"DLCP without {lacking[0]}" if len(parts) == 1 else f"DLCP: {', '.join(left)} alone"
+    else:
+        title = "DLCP's engine alone"
+    mechanism = (
+        f"As DLCP, but without {', '.join(lacking)}: what is left is {', '.join([*left, 'repair by evidence'])}, and "
+        "control of the rate by delay."
+    )
+    if "loss" in parts and "drop" not in parts:
+        mechanism += " Packets that switches drop first are sent again."
+    return with_defaults(title, mechanism, **off)
+
+
+def with_defaults(title: str, mechanism: str, **defaults: Any) -> type[Dlcp]:
+    """DLCP with other defaults of its knobs."""
+    fields: dict[str, Any] = {}
+    for knob, default in defaults.items():
+        field = copy(Dlcp.model_fields[knob])
+        field.default = default
+        fields[knob] = (field.annotation, field)
+    made: type[Dlcp] = create_model(title.replace(" ", ""), __base__=Dlcp, __module__=__name__, **fields)
+    made.title, made.mechanism = title, mechanism
+    return made
 
 
 def _resolved(knob: str, bound: float | str, workload: Workload) -> float:

@@ -92,13 +92,8 @@ class DlcpEndpoint:
         config.receive_bytes = receive_bytes
         config.protocol.cookie = job_cookie
         config.protocol.rank = rank
-        config.protocol.selective_drop = _SELECTIVE_DROP[settings.selective_drop]
-        config.protocol.magnitude_metric = METRICS[settings.magnitude_metric]
-        config.protocol.eager_stop = settings.stop == "eager"
-        config.protocol.t_low_ns = round(settings.t_low_s * NS)
-        config.protocol.t_high_ns = round(settings.t_high_s * NS)
+        configure(config.protocol, settings)
         config.protocol.link_bps = link_rate_bps
-        config.protocol.congestion_control = settings.congestion_control.encode()
         config.protocol.timer_floor_ns = round(timer_floor_s * NS)
         config.protocol.silence_ns = round(silence_s * NS)
         config.protocol.first_contact_ns = round(first_contact_s * NS)
@@ -313,6 +308,20 @@ class DlcpEndpoint:
             lost_energy_share=native.lost_energy_share,
             first_s=native.first_ns / NS,
         )
+
+
+def configure(native: Any, settings: TransportSettings) -> None:
+    """Fill in what a scheme says of a struct dlcp_config."""
+    native.selective_drop = _SELECTIVE_DROP[settings.selective_drop]
+    native.magnitude_metric = METRICS[settings.magnitude_metric]
+    native.eager_stop = settings.stop == "eager"
+    native.t_low_ns = round(settings.t_low_s * NS)
+    native.t_high_ns = round(settings.t_high_s * NS)
+    native.fixed_window = settings.fixed_window
+    native.tag_all = settings.tag_all
+    native.resend_last = settings.resend_last
+    native.demote_after_bytes = list(settings.demote_after_bytes)
+    native.congestion_control = settings.congestion_control.encode()
 
 
 def _native_bound(bound: Bound) -> list[int]:

@@ -84,6 +84,8 @@ def plan_tensors(
     sizes = [stop - start for start, stop, _, _ in ranges]
     owners = balance(sizes, servers)
     queues = map_queues(sizes, settings.priority_queues, settings.layer_map)
+    if settings.demote_after_bytes:  # all begin in the highest, and sink
+        queues = [data_queues(len(settings.demote_after_bytes) + 1)[0]] * len(sizes)
     protected_from = front_layers(len(layers), settings)
     return [
         Tensor(

@@ -1,0 +1,5 @@
+"""DLCP whose packets are all alike to a switch."""
+
+from dlcp.schemes.dlcp import without
+
+SCHEME = without("drop")

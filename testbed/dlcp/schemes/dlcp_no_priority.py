@@ -1,0 +1,5 @@
+"""DLCP with all layers in one queue."""
+
+from dlcp.schemes.dlcp import without
+
+SCHEME = without("priority")

@@ -1,0 +1,5 @@
+"""Selective dropping alone."""
+
+from dlcp.schemes.dlcp import without
+
+SCHEME = without("loss", "priority", "spray")

@@ -1,0 +1,5 @@
+"""Queues by layer alone."""
+
+from dlcp.schemes.dlcp import without
+
+SCHEME = without("loss", "drop", "spray")

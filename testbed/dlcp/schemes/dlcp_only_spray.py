@@ -1,0 +1,5 @@
+"""Spraying alone."""
+
+from dlcp.schemes.dlcp import without
+
+SCHEME = without("loss", "priority", "drop")

@@ -1,0 +1,218 @@
+"""What each scheme of the engine does on the wire: codepoints, order, loss. Its intent beside it."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from scheme_wire import BUFFER_BYTES, JOB, LAB, MODEL, push_all, resent, settings_of, tensor_of
+from switch_port import Port
+from virtual_time import US, Packet, World
+
+from dlcp import schemes
+from dlcp.transport._native import lib
+from dlcp.transport.tagging import data_queues
+
+PARTS = ("loss", "priority", "drop", "spray")
+
+
+def all_facts(name: str) -> dict[str, Any]:
+    """Everything that agents and switches are told of a scheme, by name."""
+    scheme = schemes.scheme_class(name)().for_job(JOB, MODEL)
+    intent = scheme.intent(BUFFER_BYTES).model_dump()
+    return scheme.transport(LAB).model_dump() | {f"switch {key}": value for key, value in intent.items()}
+
+
+def differing(one: str, other: str) -> set[str]:
+    a, b = all_facts(one), all_facts(other)
+    return {key for key in a if a[key] != b[key]}
+
+
+OWN = {
+    "loss": {"loss_bound", "tag_all"},
+    "priority": {"priority_queues", "switch queues"},
+    "drop": {"selective_drop", "switch queues"},
+    "spray": {"switch load_balancing"},
+}
+"""What belongs to each part, of all that agents and switches are told."""
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_dlcp__a_part_switched_off_changes_its_own_things_only(part: str) -> None:
+    assert differing("dlcp", f"dlcp-no-{part}") == OWN[part]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_dlcp__a_part_alone_is_what_the_bare_engine_lacks(part: str) -> None:
+    """The tag of reliable messages belongs to dropping without loss tolerance."""
+    tags = {"tag_all"} if part == "drop" else set()
+    assert differing("dlcp-none", f"dlcp-only-{part}") == (OWN[part] - {"tag_all"}) | tags
+
+
+def test_dlcp__by_ecn_codepoint_only_the_tags_and_profiles_differ() -> None:
+    assert differing("dlcp", "dlcp-ect") == {"selective_drop", "switch queues"}
+
+
+def lossy(share: float) -> Any:
+    """A network that loses so many of the data packets, at random."""
+    numbers = random.Random(7)
+
+    def network(world: World, packet: Packet) -> None:
+        if packet.type != lib.DLCP_DATA or numbers.random() >= share:
+            world.deliver(packet, world.now_ns + 300 * US)
+
+    return network
+
+
+@pytest.mark.parametrize("part", [*(f"no-{part}" for part in PARTS), *(f"only-{part}" for part in PARTS), "none"])
+def test_dlcp__its_parts_are_seen_on_the_wire(part: str) -> None:
+    """On: what may be lost is lost; layers have queues of their own; small packets carry the droppable tag."""
+    on = {one for one in PARTS if (part == f"only-{one}" if not part.startswith("no-") else part != f"no-{one}")}
+    pushed = push_all(settings_of(f"dlcp-{part}"), lossy(0.05))
+    first_pass = [packet for packet in pushed.data() if not resent(packet)]
+    again = [packet for packet in pushed.data() if resent(packet)]
+    assert len({packet.queue for packet in first_pass}) == (3 if "priority" in on else 1)
+    if "loss" in on:
+        assert sum(pushed.lost_bytes) > 0
+        assert all(
+            lost <= tensor.size_bytes * 0.1 for lost, tensor in zip(pushed.lost_bytes, pushed.tensors, strict=True)
+        )
+        assert not again
+    else:
+        assert sum(pushed.lost_bytes) == 0
+        assert all(np.array_equal(a, b) for a, b in zip(pushed.sent, pushed.got, strict=True))
+        assert again
+    by_precedence = {p: sum(packet.precedence == p for packet in first_pass) for p in range(3)}
+    if "drop" in on:
+        assert by_precedence[0] == 0
+        assert 0.3 < by_precedence[2] / len(first_pass) < 0.5, "half of the front layers', which are four fifths"
+    else:
+        assert by_precedence == {0: len(first_pass), 1: 0, 2: 0}
+    assert all(packet.precedence == 0 for packet in again)
+
+
+def test_dlcp__by_ecn_codepoint_the_droppable_are_not_ecn_capable() -> None:
+    pushed = push_all(settings_of("dlcp-ect"))
+    assert {packet.precedence for packet in pushed.data()} == {0}
+    capable = sum(packet.ecn == lib.DLCP_ECN_ECT0 for packet in pushed.data()) / len(pushed.data())
+    assert 0.5 < capable < 0.7
+
+
+def test_dctcp_udp__all_arrives_in_one_queue_of_equal_packets() -> None:
+    pushed = push_all(settings_of("dctcp-udp"), lossy(0.05))
+    assert all(np.array_equal(a, b) for a, b in zip(pushed.sent, pushed.got, strict=True))
+    assert sum(pushed.lost_bytes) == 0
+    assert any(resent(packet) for packet in pushed.data())
+    assert {(p.queue, p.precedence, p.ecn) for p in pushed.data()} == {(data_queues(1)[0], 0, lib.DLCP_ECN_ECT0)}
+    order = list(dict.fromkeys(tensor_of(packet) for packet in pushed.data()))
+    assert order == sorted(order, reverse=True), "first in, first out"
+
+
+def test_dctcp_udp__a_marking_port_overflows_less() -> None:
+    """The sender heeds marks: with them the queue stays below the threshold's neighbourhood, without it fills."""
+    peaks = {}
+    for marks in (0, BUFFER_BYTES // 4):
+        port = Port(bound_for=1, rate_bps=2e7, buffer_bytes=4 * BUFFER_BYTES, mark_bytes=marks)
+        pushed = push_all(settings_of("dctcp-udp"), port)
+        assert sum(pushed.lost_bytes) == 0
+        peaks[marks] = port.peak_bytes
+    assert peaks[BUFFER_BYTES // 4] < 0.6 * peaks[0]
+
+
+def test_dctcp_udp__switches_mark_the_queue_of_data_and_drop_none() -> None:
+    intent = schemes.scheme_class("dctcp-udp")().intent(BUFFER_BYTES)
+    (queue,) = data_queues(1)
+    assert sorted(intent.queues) == [queue, 7]
+    for profile in intent.queue(queue).profiles:
+        assert profile is not None
+        assert profile.mark
+        assert profile.minimum_bytes == profile.maximum_bytes == 10_000
+    assert intent.load_balancing == "flow-hash"
+
+
+def test_pias__a_message_sinks_by_the_bytes_that_it_has_sent() -> None:
+    """The queue of every packet is told by how much of its message left before it."""
+    settings = settings_of("pias", demote_after=["10 %", "25 %", "50 %"])
+    pushed = push_all(settings)
+    after = [4_000, 10_000, 20_000]
+    assert list(settings.demote_after_bytes) == after
+    for tensor in range(len(pushed.tensors)):
+        sent, queues = 0, []
+        for packet in pushed.data(tensor):
+            assert packet.queue == data_queues(4)[0] - sum(sent >= limit for limit in after)
+            queues.append(packet.queue)
+            sent += len(packet.data) - lib.DLCP_HEADER_BYTES
+        assert queues == sorted(queues, reverse=True)
+        assert sorted(set(queues)) == sorted(data_queues(4))
+    assert {(packet.precedence, packet.ecn) for packet in pushed.data()} == {(0, lib.DLCP_ECN_ECT0)}
+
+
+def test_pias__short_messages_overtake_long_ones() -> None:
+    """Three long messages and a short one, handed over last: it leaves before the long ones' low parts."""
+    pushed = push_all(settings_of("pias"), layers=[("short", 3_000), *((f"long{i}", 10_000) for i in range(3))])
+    order = [tensor_of(packet) for packet in pushed.data()]
+    last = {tensor: len(order) - order[::-1].index(tensor) for tensor in set(order)}
+    assert last[0] == min(last.values())
+    plain = [
+        tensor_of(p)
+        for p in push_all(
+            settings_of("dctcp-udp"), layers=[("short", 3_000), *((f"long{i}", 10_000) for i in range(3))]
+        ).data()
+    ]
+    assert plain[-1] == 0, "without demotion it waits its turn"
+
+
+def test_pias__what_is_sent_again_counts_and_all_arrives() -> None:
+    pushed = push_all(settings_of("pias"), lossy(0.1))
+    assert all(np.array_equal(a, b) for a, b in zip(pushed.sent, pushed.got, strict=True))
+    for tensor in range(len(pushed.tensors)):
+        queues = [packet.queue for packet in pushed.data(tensor)]
+        assert queues == sorted(queues, reverse=True), "nothing rises again"
+    assert any(resent(packet) for packet in pushed.data())
+
+
+def test_pias__a_loss_at_the_end_of_a_queues_part_is_proven_by_lower_packets() -> None:
+    """Repaired from acknowledgements: no probe is needed although nothing followed in that queue."""
+    settings = settings_of("pias", demote_after=["50 %"])
+    lost: list[Packet] = []
+
+    def network(world: World, packet: Packet) -> None:
+        at_the_end = packet.type == lib.DLCP_DATA and int.from_bytes(packet.data[16:20], "big") == lost_offset
+        if at_the_end and not lost:
+            lost.append(packet)
+        else:
+            world.deliver(packet, world.now_ns + 300 * US)
+
+    clean = push_all(settings, layers=[("one", 10_000)])
+    high = [packet for packet in clean.data() if packet.queue == data_queues(2)[0]]
+    lost_offset = int.from_bytes(high[-1].data[16:20], "big")
+    pushed = push_all(settings, network, layers=[("one", 10_000)])
+    assert lost[0].queue == data_queues(2)[0]
+    assert sum(resent(packet) for packet in pushed.data()) == 1
+    assert pushed.world.nodes[0].statistics()["probes_sent"] == 0
+
+
+def test_pias__queues_are_marked_alike_and_nobody_shares_them_with_control() -> None:
+    intent = schemes.scheme_class("pias")().intent(BUFFER_BYTES)
+    assert sorted(intent.queues) == [*range(1, 7), 7]
+    profiles = {intent.queue(queue).profiles for queue in range(1, 7)}
+    assert len(profiles) == 1
+    assert next(iter(profiles))[0].mark  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("shares", [[], ["20 %", "10 %"], ["0 %", "10 %"], [f"{i} %" for i in range(1, 8)]])
+def test_pias__thresholds_that_make_no_sense_are_refused(shares: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"at least 1|must grow|at most 6"):
+        settings_of("pias", demote_after=shares)
+
+
+def test_pias__shares_are_of_the_jobs_bucket() -> None:
+    scheme = schemes.scheme_class("pias")()
+    with pytest.raises(ValueError, match="call for_job first"):
+        scheme.transport(LAB)
+    after = scheme.for_job(JOB, MODEL).transport(LAB).demote_after_bytes
+    assert after[0] == round(0.271 * 40_000)
+    assert all(a < b for a, b in pairwise(after))
