@@ -268,8 +268,8 @@ def status(results: Path = RESULTS, *, json: Json = False) -> int:
 
 
 @app.command
-def report(results: Path = RESULTS, *, out: Path | None = None, json: Json = False) -> int:
-    """Compare the schemes: terminal tables, report.html and CSV files beside the results.
+def report(results: Path = RESULTS, *, out: Path | None = None, against: Path | None = None, json: Json = False) -> int:
+    """Compare the schemes: terminal tables, report.html, CSV and Parquet files beside the results.
 
     Parameters
     ----------
@@ -277,8 +277,10 @@ def report(results: Path = RESULTS, *, out: Path | None = None, json: Json = Fal
         Folder of an experiment's results (or of all, when there is one experiment).
     out
         Folder that the files go to, if not beside the results.
+    against
+        Other results (of an earlier commit, of other knobs): what changed, and what else was not the same.
     """
-    return _report(results, out, json=json)
+    return _report(results, out, against=against, json=json)
 
 
 @app.command
@@ -411,6 +413,7 @@ def _report(
     results: Path,
     out: Path | None,
     *,
+    against: Path | None = None,
     only: frozenset[str] | None = None,
     expect: tuple[Expectation, ...] | None = None,
     json: bool = False,
@@ -421,7 +424,8 @@ def _report(
         from dlcp.report import report as make_report
     except ModuleNotFoundError as error:
         raise MachineCannot("dlcp report", f"needs {error.name}", install_command("report")) from error
-    summary = make_report(results, out, None if json else screen.console(), only=only, expect=expect)
+    summary = make_report(results, out, None if json else screen.console(), only=only, expect=expect,
+                          against=against)  # fmt: skip
     if json:
         screen.print_json(vars(summary) | {"outcomes": [vars(outcome) for outcome in summary.outcomes]})
     return summary.exit_code

@@ -8,12 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+BEST_OTHER = "best other"
+"""What an expectation may be against: the best of the schemes that are not DLCP's, whichever it is."""
+
 
 @dataclass(frozen=True)
 class Metric:
     """One figure of a run.
 
-    unit: "s", "share" (0 to 1, shown in %), "x" (a ratio of two times).
+    unit: "s", "share" (0 to 1, shown in %), "steps" (of training), "x" (a ratio of two times).
     better: the good direction. compare: how two schemes are set against each other, by the ratio of the paired
     values (times) or by their difference (shares, accuracies).
     judged: False for what a scheme may do on purpose (lose, drop, mark): shown without a verdict.
@@ -22,7 +25,7 @@ class Metric:
 
     name: str
     title: str
-    unit: Literal["s", "share", "x"]
+    unit: Literal["s", "share", "steps", "x"]
     better: Literal["lower", "higher"]
     compare: Literal["ratio", "difference"]
     description: str
@@ -56,6 +59,9 @@ def _messages(which: str, title: str) -> list[Metric]:
     ]
 
 
+_TARGET = ("the test accuracy that the job names as its target, or else that every trusted run of it reaches; a run "
+           "that never gets there has none")  # fmt: skip
+
 _ALL = [
     _time("jct_s", "job completion", "from the first iteration's start to the last worker's end"),
     _time("iteration_p50_s", "iteration p50", "median time of one worker's iteration, warm-up left out", 0.5),
@@ -72,8 +78,8 @@ _ALL = [
     _share("dropped_share", "drops", "packets dropped by switches, of those offered, background included"),
     _share("marked_share", "CE marks", "packets marked CE by switches, of those enqueued, background included"),
     Metric("final_accuracy", "final accuracy", "share", "higher", "difference", "test accuracy after the last step"),
-    _time("time_to_accuracy_s", "time to accuracy",
-          "training time until the test accuracy that every trusted run of the job reaches"),
+    _time("time_to_accuracy_s", "time to accuracy", f"training time until {_TARGET}"),
+    Metric("steps_to_accuracy", "steps to accuracy", "steps", "lower", "ratio", f"training steps until {_TARGET}"),
     Metric("jct_over_ideal", "JCT / ideal", "x", "lower", "ratio",
            "job completion over that of an ideal transport (line rate, perfectly overlapped)"),
     Metric("iteration_over_ideal", "iteration / ideal", "x", "lower", "ratio",

@@ -34,6 +34,10 @@ def background(results: Results) -> pd.DataFrame:
     stream has none either. A shaper's token bucket lets a first packet pass at once, so a flow of one packet may be
     below 1. why: why a quantile is not given.
     """
+    return results.made("background", lambda: _background(results))
+
+
+def _background(results: Results) -> pd.DataFrame:
     rows = []
     for job in results.jobs:
         for label in results.labels(job):

@@ -45,7 +45,8 @@ def replicas(results: Results) -> pd.DataFrame:
 
     Columns: job, label, iterations (checked: those with a checksum, and pulls that must lose nothing), differing.
     """
-    table = results.table("iterations", ("job", "iteration", "parameters_crc32")).dropna(subset=["parameters_crc32"])
+    table = results.own(results.table("iterations", ("job", "iteration", "parameters_crc32")))
+    table = table.dropna(subset=["parameters_crc32"])
     drifting = [(run.result.run_id, one) for run in results.runs for one in results.digest(run).drifting]
     table = table[~pd.MultiIndex.from_frame(table[["run_id", "iteration"]]).isin(drifting)]
     table = table[table["trusted"].astype(bool)]

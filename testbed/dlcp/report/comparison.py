@@ -13,6 +13,7 @@ from dlcp.model.metrics import METRICS, Metric
 from dlcp.report.load import Results
 from dlcp.report.metrics import run_metrics, samples, target_accuracy
 from dlcp.report.statistics import (
+    CONFIDENCE,
     MIN_REPEATS,
     Estimate,
     mean_interval,
@@ -20,6 +21,7 @@ from dlcp.report.statistics import (
     paired_ratio,
     quantile_interval,
     quantile_ratio_interval,
+    repeats_to_rank,
 )
 
 SEED = 20_200
@@ -31,7 +33,8 @@ class Gain:
     """The subject scheme against another. The estimate is a ratio or a difference, as the metric says.
 
     verdict: "better", "worse" or "no clear difference" (the interval holds 1, or 0), "n/a" without an interval,
-    "not judged" where no direction is good.
+    "not judged" where no direction is good. repeats: how many in all would probably rank the two
+    (statistics.repeats_to_rank); None: not known, or more than are worth their time.
     """
 
     metric: Metric
@@ -39,6 +42,7 @@ class Gain:
     against: str
     estimate: Estimate
     verdict: str
+    repeats: int | None = None
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ def compare(results: Results, subject: str | None = None) -> Comparison:
 
 def _compare_job(results: Results, runs: pd.DataFrame, job: str, subject: str | None) -> JobComparison:
     labels = results.labels(job)
-    ours = subject if subject in labels else labels[-1]
+    ours = subject if subject in labels else results.subject(job)
     labels = (*(label for label in labels if label != ours), ours)
     mine = runs[runs["job"] == job]
     metrics = tuple(metric for metric in METRICS.values() if _present(results, mine, job, labels, metric))
@@ -103,25 +107,33 @@ def estimate(results: Results, runs: pd.DataFrame, job: str, label: str, metric:
     if metric.tail and metric.quantile is not None:
         pooled = samples(results, job, label, metric)
         return quantile_interval(pooled.values, pooled.blocks, metric.quantile, seed=SEED)
-    return mean_interval(np.asarray(_trusted(runs, label, metric), dtype=np.float64))
+    return mean_interval(np.asarray(trusted_values(runs, label, metric), dtype=np.float64))
 
 
-def gain(results: Results, runs: pd.DataFrame, job: str, subject: str, against: str, metric: Metric) -> Gain:
+def gain(
+    results: Results,
+    runs: pd.DataFrame,
+    job: str,
+    subject: str,
+    against: str,
+    metric: Metric,
+    confidence: float = CONFIDENCE,
+) -> Gain:
     """Subject against another scheme, over pairs of trusted runs with the same repeat and seed.
 
     A tail that too few single runs carry is compared through the pooled samples instead.
     """
-    pairs = pd.concat([_trusted(runs, label, metric) for label in (subject, against)], axis=1, join="inner")
+    pairs = pd.concat([trusted_values(runs, label, metric) for label in (subject, against)], axis=1, join="inner")
     ours, theirs = pairs.to_numpy(dtype=np.float64).T
     if metric.tail and metric.quantile is not None and len(ours) < min(MIN_REPEATS, _pairs(runs, subject, against)):
         pooled = [samples(results, job, label, metric) for label in (subject, against)]
         found = quantile_ratio_interval((pooled[0].values, pooled[0].blocks), (pooled[1].values, pooled[1].blocks),
-                                        metric.quantile, seed=SEED)  # fmt: skip
-    elif metric.compare == "ratio":
-        found = paired_ratio(ours, theirs)
-    else:
-        found = paired_difference(ours, theirs)
-    return Gain(metric, subject, against, found, _verdict(found, metric))
+                                        metric.quantile, seed=SEED, confidence=confidence)  # fmt: skip
+        return Gain(metric, subject, against, found, verdict_of(found, metric))
+    ratio = metric.compare == "ratio"
+    found = (paired_ratio if ratio else paired_difference)(ours, theirs, confidence)
+    repeats = repeats_to_rank(np.log(ours / theirs) if ratio else ours - theirs)
+    return Gain(metric, subject, against, found, verdict_of(found, metric), repeats)
 
 
 def _pairs(runs: pd.DataFrame, *labels: str) -> int:
@@ -132,13 +144,14 @@ def _pairs(runs: pd.DataFrame, *labels: str) -> int:
     return len(set.intersection(*found))
 
 
-def _trusted(runs: pd.DataFrame, label: str, metric: Metric) -> pd.Series[float]:
-    """The trusted runs' values by (repeat, seed)."""
-    mine = runs[(runs["label"] == label) & runs["trusted"].astype(bool)]
+def trusted_values(runs: pd.DataFrame, label: str, metric: Metric) -> pd.Series[float]:
+    """A job's trusted runs' values by (repeat, seed)."""
+    mine = runs.loc[(runs["label"] == label) & runs["trusted"].astype(bool), ["repeat", "seed", metric.name]]
     return mine.set_index(["repeat", "seed"])[metric.name].dropna().astype(float)
 
 
-def _verdict(found: Estimate, metric: Metric) -> str:
+def verdict_of(found: Estimate, metric: Metric) -> str:
+    """ "better", "worse", "no clear difference", "n/a" or "not judged": what an estimate says of the metric."""
     if found.low is None or found.high is None:
         return "n/a"
     neutral = 1.0 if metric.compare == "ratio" else 0.0

@@ -27,7 +27,7 @@ Integers = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 
 _MESSAGES = ("job", "iteration", "warmup", "leg", "bytes", "start_s", "end_s", "lost_bytes", "resent_bytes",
-             "loss_bound", "lost_energy_share")  # fmt: skip
+             "loss_bound", "lost_energy_share", "tensor_bytes")  # fmt: skip
 _ITERATIONS = ("job", "iteration", "warmup", "start_s", "end_s", "exposed_comm_s")
 
 
@@ -68,7 +68,7 @@ class RunDigest:
     run does not have is not there. every, bounded: losses of all journeys, and of those whose bound is above 0.
     bound, worst_share, worst_of_bound: the largest bound, loss of one journey, loss over its own bound. violations:
     journeys that lost more than their bound. pushed: losses of the push leg. resent_bytes: payload sent again, both
-    legs. drifting: iterations of which a pull may lose something. exposed_comm_s: mean of the iterations, or NaN.
+    legs. tensor_bytes: of float32 that the messages stand for (more than their bytes where they are compressed). drifting: iterations of which a pull may lose something. exposed_comm_s: mean of the iterations, or NaN.
     """
 
     legs: dict[str, Durations]
@@ -76,6 +76,7 @@ class RunDigest:
     bounded: Losses = Losses()
     pushed: Losses = Losses()
     resent_bytes: float = 0.0
+    tensor_bytes: float = float("nan")
     bound: float = 0.0
     worst_share: float = 0.0
     worst_of_bound: float = 0.0
@@ -124,7 +125,7 @@ def _with_losses(messages: pa.Table, on_leg: dict[str, Bools], legs: dict[str, D
     return RunDigest(
         legs, _losses(size, lost, energy), _losses(size[bounded], lost[bounded], energy[bounded]),
         _losses(*(column[on_leg["push"]] for column in (size, lost, energy))),
-        resent_bytes=float(_floats(messages, "resent_bytes").sum()), bound=float(bound.max()),
+        tensor_bytes=float(_floats(messages, "tensor_bytes").sum()), resent_bytes=float(_floats(messages, "resent_bytes").sum()), bound=float(bound.max()),
         worst_share=float(share.max()), violations=int(np.count_nonzero(lost > bound * size)),
         worst_of_bound=float((share[bounded] / bound[bounded]).max()) if bounded.any() else 0.0,
         drifting=frozenset(drifting.tolist()), exposed_comm_s=exposed_s,

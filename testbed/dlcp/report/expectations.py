@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dlcp.model.experiment import Expectation
-from dlcp.model.metrics import METRICS, Metric
+from dlcp.model.metrics import BEST_OTHER, METRICS, Metric
+from dlcp.report.best import best_other
 from dlcp.report.comparison import Comparison, JobComparison, gain
 from dlcp.report.statistics import Estimate
 from dlcp.report.words import show_estimate, show_gain
@@ -17,7 +18,10 @@ Verdict = Literal["holds", "does not hold", "cannot tell"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """One expectation of the experiment file, its verdict and the numbers behind it."""
+    """One expectation of the experiment file, its verdict and the numbers behind it.
+
+    paper, why: what was published that leads to it, and the mechanism that should bring it, as the file says.
+    """
 
     job: str
     metric: str
@@ -27,6 +31,8 @@ class Outcome:
     margin: float | None
     verdict: Verdict
     words: str
+    paper: str = ""
+    why: str = ""
 
     @property
     def claim(self) -> str:
@@ -48,7 +54,8 @@ def evaluate(comparison: Comparison, expect: Iterable[Expectation] | None = None
 
 def _outcome(comparison: Comparison, one: Expectation) -> Outcome:
     verdict, words = _judge(comparison, one)
-    return Outcome(one.job, one.metric, one.scheme, one.against, one.relation, one.margin, verdict, words)
+    return Outcome(one.job, one.metric, one.scheme, one.against, one.relation, one.margin, verdict, words,
+                   one.paper, one.why)  # fmt: skip
 
 
 def _judge(comparison: Comparison, one: Expectation) -> tuple[Verdict, str]:
@@ -58,11 +65,14 @@ def _judge(comparison: Comparison, one: Expectation) -> tuple[Verdict, str]:
         return "cannot tell", f"there is no metric {one.metric!r}"
     if found is None:
         return "cannot tell", "no run of this job"
-    missing = [name for name in (one.scheme, one.against) if _label(comparison, found, name) is None]
+    names = [name for name in (one.scheme, one.against) if name != BEST_OTHER]
+    missing = [name for name in names if _label(comparison, found, name) is None]
     if missing:
         return "cannot tell", f"no run of {' and '.join(missing)}"
     if metric not in found.metrics:
         return "cannot tell", f"no run of this job has {metric.title}"
+    if one.against == BEST_OTHER:
+        return _best(comparison, found, metric, _label(comparison, found, one.scheme) or "", one)
     ours, theirs = (_label(comparison, found, name) or "" for name in (one.scheme, one.against))
     if one.relation == "better":
         return _better(found, metric, ours, theirs)
@@ -102,6 +112,25 @@ def _not_worse(
     limit = neutral if metric.better == "lower" else -neutral
     holds = best <= limit if margin is None else worst < limit + margin
     return ("holds" if holds else "does not hold"), show_gain(found)
+
+
+def _best(
+    comparison: Comparison, job: JobComparison, metric: Metric, ours: str, one: Expectation
+) -> tuple[Verdict, str]:
+    """better: the interval of the advantage over the best other is all on the good side. not-worse: it reaches the good
+    side or no difference; with a margin, all of it is within the margin."""
+    found = best_other(comparison, job.job, metric.name, ours)
+    if not found.estimate.has_interval:
+        return "cannot tell", found.estimate.why
+    low, high = _ends(found.estimate)
+    neutral = 1.0 if metric.compare == "ratio" else 0.0
+    if one.relation == "better":
+        holds = low > neutral
+    elif one.margin is None:
+        holds = high >= neutral
+    else:
+        holds = low > (1 / (1 + one.margin) if metric.compare == "ratio" else -one.margin)
+    return ("holds" if holds else "does not hold"), found.words
 
 
 def _ends(estimate: Estimate) -> tuple[float, float]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dlcp.model.metrics import METRICS
+from dlcp.report.best import best_other, others_of
 from dlcp.report.comparison import Comparison, Gain, JobComparison
 from dlcp.report.words import show_estimate, show_number
 
+MANY = 5
+"""Labels; of more, sentences tell the best other only, and tables the rest."""
 _SAYS = {
     "jct_s": "finishes job {job} in {figure}",
     "message_p99_s": "has 99 % of the messages of job {job} done in {figure}",
@@ -15,12 +18,13 @@ _SAYS = {
 
 def headline(comparison: Comparison) -> tuple[str, ...]:
     """All jobs' sentences."""
-    return tuple(sentence for job in comparison.jobs for sentence in job_sentences(job))
+    return tuple(sentence for job in comparison.jobs for sentence in job_sentences(comparison, job))
 
 
-def job_sentences(job: JobComparison) -> list[str]:
-    """Completion, the tail of message completion, and accuracy where the job trains."""
+def job_sentences(comparison: Comparison, job: JobComparison) -> list[str]:
+    """Completion, the tail of message completion, accuracy where the job trains, and the best other scheme."""
     sentences = []
+    many = len(job.labels) > MANY
     for name, says in _SAYS.items():
         metric = METRICS[name]
         estimate = job.estimates.get((job.subject, name))
@@ -28,10 +32,17 @@ def job_sentences(job: JobComparison) -> list[str]:
             continue
         target = f"{100 * job.target_accuracy:.1f} %" if job.target_accuracy is not None else ""
         start = says.format(job=job.job, figure=show_estimate(estimate, metric), target=target)
-        gains = [_against(job.gains[against, name]) for against in job.labels[:-1]]
+        gains = [] if many else [_against(job.gains[against, name]) for against in job.labels[:-1]]
         sentences.append(f"{job.subject} {start}" + (": " + "; ".join(gains) if gains else "") + ".")
-    accuracy = _accuracy(job)
-    return sentences + ([accuracy] if accuracy else [])
+    return sentences + [one for one in (_best_other(comparison, job), _accuracy(job)) if one]
+
+
+def _best_other(comparison: Comparison, job: JobComparison) -> str:
+    """Where there are several others to choose from."""
+    if len(others_of(comparison.results, job.job)) < 2 or METRICS["jct_s"] not in job.metrics:
+        return ""
+    found = best_other(comparison, job.job, "jct_s")
+    return f"Additional speed-up of {job.subject} in job {job.job}: {found.words}, the best of the other schemes."
 
 
 def _against(gain: Gain) -> str:
@@ -53,6 +64,8 @@ def _against(gain: Gain) -> str:
 def _accuracy(job: JobComparison) -> str:
     metric = METRICS["final_accuracy"]
     if metric not in job.metrics:
+        return ""
+    if len(job.labels) > MANY:
         return ""
     figures = [f"{label} {show_estimate(job.estimates[label, metric.name], metric)}" for label in job.labels[::-1]]
     return f"Final test accuracy of job {job.job}: {', '.join(figures)}."

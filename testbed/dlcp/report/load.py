@@ -77,6 +77,11 @@ class Results:
         empty = pd.DataFrame(columns=[*wanted, *RUN_COLUMNS, "scheme"])
         return pd.concat(parts, ignore_index=True) if parts else empty
 
+    def own(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The rows of a table that are about the job that their run measured, not about tenants beside it."""
+        measured = {run.result.run_id: run.result.job for run in self.runs}
+        return table[table["job"] == table["run_id"].map(measured)]
+
     def digest(self, run: Run) -> RunDigest:
         """What `messages` and `iterations` of a run say, read once."""
         return self.made("digests", lambda: digest_all(self.runs))[run.result.run_id]
@@ -106,6 +111,24 @@ class Results:
         found = {(run.result.scheme.startswith("dlcp"), run.result.label) for run in self.runs
                  if job in (None, run.result.job)}  # fmt: skip
         return tuple(label for _, label in sorted(found))
+
+    def subject(self, job: str | None = None) -> str:
+        """The label whose gains are wanted: of DLCP's own, the one that the experiment claims most about; then the one
+        that uses the plain scheme; then the shortest. Without any of DLCP's, the last label."""
+        labels = self.labels(job)
+        ours = [label for label in labels if self.scheme_of(label).startswith("dlcp")]
+        claimed = [one.scheme for one in self.expect]
+
+        def rank(label: str) -> tuple[int, bool, int]:
+            scheme = self.scheme_of(label)
+            return -claimed.count(label) - claimed.count(scheme), scheme != "dlcp", len(label)
+
+        return min(ours, default=labels[-1], key=rank)
+
+    def reference(self, job: str | None = None) -> str:
+        """The label that speed-ups are over: the one of plain TCP; without one, the first."""
+        labels = self.labels(job)
+        return next((label for label in labels if self.scheme_of(label) == "tcp"), labels[0])
 
     def example(self, job: str | None = None, label: str | None = None) -> RunResult:
         """A run that stands for its job or scheme (regime, knobs, topology): a trusted one if there is one."""

@@ -32,10 +32,11 @@ def run_metrics(results: Results) -> pd.DataFrame:
     """
     frame = results.frame.set_index("run_id", drop=False)
     frame = frame.join(_digested(results)).join(_ports(results)).join(_training(results))
-    ideal = pd.DataFrame([run.result.ideal for run in results.runs], index=frame.index)
+    ideal = pd.DataFrame([run.result.ideal for run in results.runs], index=frame.index, dtype=float)
+    ideal = ideal.reindex(columns=["jct_s", "iteration_s"])
     for name, over in (("jct_over_ideal", "jct_s"), ("iteration_over_ideal", "iteration_p50_s")):
-        best = ideal["jct_s" if over == "jct_s" else "iteration_s"] if len(ideal.columns) else np.nan
-        frame[name] = frame[over] / best
+        best = ideal["jct_s" if over == "jct_s" else "iteration_s"]
+        frame[name] = frame[over].astype(float) / best
     for name in METRICS:
         frame[name] = pd.to_numeric(frame[name], errors="coerce") if name in frame else np.nan
     return frame.reset_index(drop=True)
@@ -68,10 +69,14 @@ def _pooled(results: Results, job: str, label: str, source: str) -> Samples:
 
 
 def target_accuracy(results: Results, job: str) -> float | None:
-    """The test accuracy that every trusted run of the job reached at some time; None if the job does not train."""
-    training = results.table("training")
+    """The test accuracy that the job names as its target; else that every trusted run of it reached at some time; None
+    if the job does not train."""
+    training = results.own(results.table("training", ("job", "accuracy")))
     mine = training[(training["job"] == job) & training["trusted"].astype(bool)]
-    return float(mine.groupby("run_id")["accuracy"].max().min()) if len(mine) else None
+    if mine.empty:
+        return None
+    named = (results.example(job).run.get("job") or {}).get("target_accuracy")
+    return float(mine.groupby("run_id")["accuracy"].max().min()) if named is None else float(named)
 
 
 def _digested(results: Results) -> pd.DataFrame:
@@ -115,27 +120,29 @@ def _ports(results: Results) -> pd.DataFrame:
 
 
 def _training(results: Results) -> pd.DataFrame:
-    """Per run of a real job: accuracy after the last step, and the time to the target accuracy of its job."""
+    """Per run of a real job: accuracy after the last step, time and steps to the target accuracy of its job."""
     rows: dict[str, dict[str, float]] = {}
+    table = results.own(results.table("training", ("job", "step", "time_s", "accuracy")))
     for job in results.jobs:
         target = target_accuracy(results, job)
-        table = results.table("training")
         for run_id, mine in table[table["job"] == job].groupby("run_id"):
             curve = mine.sort_values("step")
+            times_s, steps, accuracy = (curve[name].to_numpy(dtype=float) for name in ("time_s", "step", "accuracy"))
             rows[str(run_id)] = {
-                "final_accuracy": float(curve["accuracy"].iloc[-1]),
-                "time_to_accuracy_s": time_to(curve["time_s"].to_numpy(dtype=float),
-                                              curve["accuracy"].to_numpy(dtype=float), target),
+                "final_accuracy": float(accuracy[-1]), "time_to_accuracy_s": time_to(times_s, accuracy, target),
+                "steps_to_accuracy": time_to(steps, accuracy, target),
             }  # fmt: skip
-    return pd.DataFrame.from_dict(rows, orient="index", columns=["final_accuracy", "time_to_accuracy_s"])
+    columns = ["final_accuracy", "time_to_accuracy_s", "steps_to_accuracy"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
 
 
-def time_to(times_s: npt.NDArray[np.float64], accuracy: npt.NDArray[np.float64], target: float | None) -> float:
-    """When the curve first reaches the target, on the straight line between evaluations; NaN if it never does."""
+def time_to(at: npt.NDArray[np.float64], accuracy: npt.NDArray[np.float64], target: float | None) -> float:
+    """When (in the unit of `at`) the curve first reaches the target, on the straight line between evaluations; NaN if
+    it never does."""
     if target is None or not np.any(accuracy >= target):
         return float("nan")
-    at = int(np.argmax(accuracy >= target))
-    if at == 0:
-        return float(times_s[0])
-    share = (target - accuracy[at - 1]) / (accuracy[at] - accuracy[at - 1])
-    return float(times_s[at - 1] + share * (times_s[at] - times_s[at - 1]))
+    first = int(np.argmax(accuracy >= target))
+    if first == 0:
+        return float(at[0])
+    share = (target - accuracy[first - 1]) / (accuracy[first] - accuracy[first - 1])
+    return float(at[first - 1] + share * (at[first] - at[first - 1]))

@@ -15,6 +15,7 @@ from dlcp.model.samples import MIN_BEYOND
 from dlcp.report import fabric_plots, plots, statistics, style
 from dlcp.report.background import background
 from dlcp.report.backlog_plot import backlog
+from dlcp.report.changes import Changes
 from dlcp.report.checks import losses, replicas
 from dlcp.report.comparison import Comparison, JobComparison
 from dlcp.report.expectations import Outcome
@@ -25,14 +26,15 @@ from dlcp.report.settings import differing_qos, fault_lines, knob_rows, provenan
 from dlcp.report.words import show_estimate, show_gain, unit_of
 
 
-def page(comparison: Comparison, outcomes: tuple[Outcome, ...], problems: tuple[str, ...]) -> str:
+def page(comparison: Comparison, outcomes: tuple[Outcome, ...], problems: tuple[str, ...],
+         changed: Changes | None = None) -> str:  # fmt: skip
     """The whole page as text. outcomes: of the expectations. problems: what must not happen, in words."""
     environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True,
                               undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)  # fmt: skip
     results = comparison.results
     return environment.get_template("page.html.j2").render(
         experiment=results.experiment,
-        headline={job.job: job_sentences(job) for job in comparison.jobs},
+        headline={job.job: job_sentences(comparison, job) for job in comparison.jobs},
         outcomes=outcomes,
         problems=problems,
         degraded=results.degraded,

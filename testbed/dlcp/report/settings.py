@@ -59,8 +59,8 @@ def differing_qos(results: Results) -> list[dict[str, str]] | None:
         return None
     found: Counter[tuple[str, str, str, str]] = Counter()
     for result in read_back:
-        intended = dict(_flat(_each(result.intended, result.effective)))
-        effective = dict(_flat(_each(result.effective, result.intended)))
+        intended = dict(flat(_each(result.intended, result.effective)))
+        effective = dict(flat(_each(result.effective, result.intended)))
         for path in dict.fromkeys((*intended, *effective)):
             if path not in intended or path not in effective or intended[path] != effective[path]:
                 name = path.rsplit(".", 1)[-1]
@@ -86,7 +86,7 @@ def provenance_rows(results: Results) -> list[tuple[str, str]]:
     """What the runs say of machine and code; where they differ, every value with its number of runs."""
     values: dict[str, dict[str, int]] = {}
     for run in results.runs:
-        for path, value in _flat(run.result.provenance):
+        for path, value in flat(run.result.provenance):
             seen = values.setdefault(path, {})
             text = show_setting(path, value)
             seen[text] = seen.get(text, 0) + 1
@@ -103,13 +103,13 @@ def provenance_rows(results: Results) -> list[tuple[str, str]]:
     return [("substrate", ", ".join(substrates)), ("seeds", ", ".join(str(seed) for seed in seeds)), *rows]
 
 
-def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested dictionaries and lists as (dotted path, leaf)."""
+def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested dictionaries and lists as (dotted path, leaf); one that is empty is a leaf."""
     if isinstance(value, dict) and value:
         for name, inner in value.items():
-            yield from _flat(inner, f"{path}.{name}" if path else str(name))
+            yield from flat(inner, f"{path}.{name}" if path else str(name))
     elif isinstance(value, list) and value:
         for i, inner in enumerate(value):
-            yield from _flat(inner, f"{path}.{i}")
+            yield from flat(inner, f"{path}.{i}")
     else:
         yield path, value

@@ -27,6 +27,10 @@ MIN_REPEATS = 5
 MIN_BLOCKS_BEYOND = 10
 """Different iterations that those samples must come from: one burst delays many messages at once."""
 RESAMPLES = 1000
+RANKING_CHANCE = 0.8
+"""With which so many more repeats would rank two schemes."""
+MOST_REPEATS = 1000
+"""Beyond these, two schemes are as good as equal."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ class Estimate:
         return self.low is not None and self.high is not None
 
 
-def mean_interval(values: Floats) -> Estimate:
+def mean_interval(values: Floats, confidence: float = CONFIDENCE) -> Estimate:
     """The mean of one value a repeat, with Student's t-interval."""
     n = len(values)
     if n == 0:
@@ -57,25 +61,66 @@ def mean_interval(values: Floats) -> Estimate:
     mean = float(np.mean(values))
     if n < MIN_REPEATS:
         return Estimate(mean, None, None, n, "t", f"an interval needs {MIN_REPEATS} repeats, there are {n}")
-    half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
+    half = float(stats.t.ppf(0.5 + confidence / 2, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
     return Estimate(mean, mean - half, mean + half, n, "t")
 
 
-def paired_difference(ours: Floats, theirs: Floats) -> Estimate:
+def paired_difference(ours: Floats, theirs: Floats, confidence: float = CONFIDENCE) -> Estimate:
     """Mean of ours − theirs over pairs of the same seed, with the t-interval of the differences."""
     _same_length(ours, theirs)
-    return _paired(mean_interval(ours - theirs))
+    return _paired(mean_interval(ours - theirs, confidence))
 
 
-def paired_ratio(ours: Floats, theirs: Floats) -> Estimate:
+def paired_ratio(ours: Floats, theirs: Floats, confidence: float = CONFIDENCE) -> Estimate:
     """Geometric mean of ours / theirs over pairs of the same seed; a t-interval on the logarithm, mapped back.
 
     The logarithm makes "twice as fast" and "twice as slow" equally far from 1. Raises ValueError on values ≤ 0.
     """
     _same_length(ours, theirs)
+    _above_0(ours, theirs)
+    return _exponential(_paired(mean_interval(np.log(ours / theirs), confidence)))
+
+
+def unpaired_difference(ours: Floats, theirs: Floats, confidence: float = CONFIDENCE) -> Estimate:
+    """Mean of ours − mean of theirs, with Welch's t-interval: for runs that share no seeds."""
+    n = min(len(ours), len(theirs))
+    if n == 0:
+        return Estimate(None, None, None, 0, "Welch t", "no trusted run on one side")
+    value = float(np.mean(ours) - np.mean(theirs))
+    if n < MIN_REPEATS:
+        return Estimate(value, None, None, n, "Welch t", f"an interval needs {MIN_REPEATS} repeats, there are {n}")
+    found = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(confidence)
+    low, high = (float(end) if math.isfinite(end) else value for end in (found.low, found.high))
+    return Estimate(value, low, high, n, "Welch t")
+
+
+def unpaired_ratio(ours: Floats, theirs: Floats, confidence: float = CONFIDENCE) -> Estimate:
+    """Ratio of the geometric means, with Welch's t-interval on the logarithms. Raises ValueError on values ≤ 0."""
+    _above_0(ours, theirs)
+    return _exponential(unpaired_difference(np.log(ours), np.log(theirs), confidence))
+
+
+def repeats_to_rank(differences: Floats) -> int | None:
+    """How many pairs would tell the two apart with a chance of RANKING_CHANCE, if mean and spread of the differences
+    are as measured; None: more than MOST_REPEATS, or unknown (fewer than two, or no difference at all).
+
+    The t-approximation of a paired test's power: |mean| ≥ (t(0.975, n−1) + t(0.8, n−1)) · s / √n.
+    """
+    if len(differences) < 2:
+        return None
+    mean, spread = abs(float(np.mean(differences))), float(np.std(differences, ddof=1))
+    n = np.arange(MIN_REPEATS, MOST_REPEATS + 1)
+    needed = (stats.t.ppf(0.5 + CONFIDENCE / 2, n - 1) + stats.t.ppf(RANKING_CHANCE, n - 1)) * spread / np.sqrt(n)
+    enough = n[mean >= needed]
+    return int(enough[0]) if mean > 0 and len(enough) else None
+
+
+def _above_0(ours: Floats, theirs: Floats) -> None:
     if np.any(ours <= 0) or np.any(theirs <= 0):
         raise ValueError("a ratio needs values above 0")
-    log = _paired(mean_interval(np.log(ours / theirs)))
+
+
+def _exponential(log: Estimate) -> Estimate:
     value, low, high = (None if end is None else math.exp(end) for end in (log.value, log.low, log.high))
     return Estimate(value, low, high, log.n, log.method, log.why)
 
@@ -151,7 +196,12 @@ def quantile_interval(samples: Floats, blocks: Integers, q: float, *, seed: int)
 
 
 def quantile_ratio_interval(
-    ours: tuple[Floats, Integers], theirs: tuple[Floats, Integers], q: float, *, seed: int
+    ours: tuple[Floats, Integers],
+    theirs: tuple[Floats, Integers],
+    q: float,
+    *,
+    seed: int,
+    confidence: float = CONFIDENCE,
 ) -> Estimate:
     """The ratio of two pooled quantiles, both resampled by blocks, independently of each other.
 
@@ -162,7 +212,7 @@ def quantile_ratio_interval(
     if why:
         return Estimate(None, None, None, n, "bootstrap", why)
     draws = _resampled_quantiles(*ours, q, seed) / _resampled_quantiles(*theirs, q, seed + 1)
-    low, high = np.quantile(draws, [0.5 - CONFIDENCE / 2, 0.5 + CONFIDENCE / 2])
+    low, high = np.quantile(draws, [0.5 - confidence / 2, 0.5 + confidence / 2])
     return Estimate(quantile(ours[0], q) / quantile(theirs[0], q), float(low), float(high), n, "bootstrap")
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 import pandas as pd
 
 from dlcp.model.metrics import METRICS
+from dlcp.report import best, changes, fairness
 from dlcp.report.background import background
+from dlcp.report.changes import Changes
 from dlcp.report.checks import fidelity, losses, replicas
-from dlcp.report.comparison import Comparison
+from dlcp.report.comparison import Comparison, gain
 from dlcp.report.expectations import Outcome
 from dlcp.report.fabric_plots import queue_counts
+from dlcp.report.load import Results
+
+IDEAL = "ideal transport"
 
 
 def figures(comparison: Comparison) -> pd.DataFrame:
@@ -25,22 +30,59 @@ def figures(comparison: Comparison) -> pd.DataFrame:
 def gains(comparison: Comparison) -> pd.DataFrame:
     """One row a (job, against, metric): ratio or difference of the subject to it, 95 % interval, verdict."""
     return pd.DataFrame([
-        {"job": job.job, "label": gain.subject, "against": gain.against, "metric": gain.metric.name,
-         "compare": gain.metric.compare, "value": gain.estimate.value, "low": gain.estimate.low,
-         "high": gain.estimate.high, "n": gain.estimate.n, "method": gain.estimate.method,
-         "verdict": gain.verdict, "why": gain.estimate.why}
+        {"job": job.job, "label": one.subject, "against": one.against, "metric": one.metric.name,
+         "compare": one.metric.compare, "value": one.estimate.value, "low": one.estimate.low,
+         "high": one.estimate.high, "n": one.estimate.n, "method": one.estimate.method,
+         "verdict": one.verdict, "repeats": one.repeats, "why": one.estimate.why}
         for job in comparison.jobs
-        for gain in job.gains.values()
+        for one in job.gains.values()
     ])  # fmt: skip
 
 
-def all_tables(comparison: Comparison, outcomes: tuple[Outcome, ...]) -> dict[str, pd.DataFrame]:
+def speedups(comparison: Comparison) -> pd.DataFrame:
+    """One row a (job, label): how many times as fast the job is as under the reference (Results.reference), with its
+    paired 95 % interval; the ideal transport's row has the label "ideal transport"."""
+    results, metric = comparison.results, METRICS["jct_s"]
+    rows = []
+    for job in comparison.jobs:
+        reference = results.reference(job.job)
+        runs = comparison.runs[comparison.runs["job"] == job.job]
+        base = job.estimates.get((reference, metric.name))
+        if base is None or base.value is None:
+            continue
+        for label in job.labels:
+            found = gain(results, runs, job.job, reference, label, metric).estimate
+            rows.append({"job": job.job, "label": label, "reference": reference, "value": found.value,
+                         "low": found.low, "high": found.high, "n": found.n, "why": found.why})  # fmt: skip
+        ideal_s = ideal_s_of(results, job.job, "jct_s")
+        if ideal_s:
+            rows.append({"job": job.job, "label": IDEAL, "reference": reference, "value": base.value / ideal_s,
+                         "low": None, "high": None, "n": 0, "why": "computed"})  # fmt: skip
+    columns = ["job", "label", "reference", "value", "low", "high", "n", "why"]
+    return pd.DataFrame(rows, columns=columns).astype({"value": float, "low": float, "high": float})
+
+
+def ideal_s_of(results: Results, job: str, name: str) -> float | None:
+    """A figure of the ideal transport, seconds: the mean over the runs that have it (a real job's compute varies)."""
+    found = [run.result.ideal[name] for run in results.of(job) if name in run.result.ideal]
+    return sum(found) / len(found) if found else None
+
+
+def all_tables(
+    comparison: Comparison, outcomes: tuple[Outcome, ...], changed: Changes | None = None
+) -> dict[str, pd.DataFrame]:
     """File name without its ending → frame."""
+    changes_tables = {} if changed is None else {"report-changes": changes.table(changed),
+                                                 "report-differences": changes.differences_table(changed)}  # fmt: skip
     results = comparison.results
-    return {
+    return changes_tables | {
         "report-runs": comparison.runs,
         "report-figures": figures(comparison),
         "report-gains": gains(comparison),
+        "report-best": best.table(comparison),
+        "report-speedups": speedups(comparison),
+        "report-costs": fairness.costs(results),
+        "report-fairness": fairness.sheet_table(results),
         "report-losses": losses(results),
         "report-replicas": replicas(results),
         "report-queues": queue_counts(results),

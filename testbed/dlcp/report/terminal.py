@@ -11,18 +11,22 @@ from rich.table import Table
 from rich.text import Text
 
 from dlcp.model.metrics import METRICS, Metric
+from dlcp.report.changes import FABRIC_KINDS, Changes
 from dlcp.report.comparison import Comparison, Gain, JobComparison
 from dlcp.report.expectations import Outcome
 from dlcp.report.load import Results
 from dlcp.report.remarks import slow_messages_remark
+from dlcp.report.repeats import unranked
 from dlcp.report.words import Unit, show_estimate, show_gain, unit_of
 
 _GROUPS = (
     ("jct_s", "iteration_p50_s", "iteration_p99_s", "exposed_comm_s"),
     ("message_p50_s", "message_p99_s", "message_p999_s"),
-    ("final_accuracy", "time_to_accuracy_s"),
+    ("final_accuracy", "time_to_accuracy_s", "steps_to_accuracy"),
     ("lost_share", "lost_energy_share", "resent_share", "dropped_share", "marked_share"),
 )
+MOST_LINES = 12
+_STYLES = {"better": "green", "worse": "red", "not judged": ""}
 _MARKS = {"holds": ("✓", "green"), "does not hold": ("✗", "red"), "cannot tell": ("?", "yellow")}
 
 
@@ -40,6 +44,48 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
             console.print(Text(f"  {reason}", style="dim"))
         if remark := slow_messages_remark(job):
             console.print(Padding(Text(remark), (1, 0, 0, 2)))
+
+
+def print_unranked(console: Console, comparison: Comparison) -> None:
+    """What these repeats cannot rank, at most MOST_LINES of it, and what would."""
+    found = unranked(comparison)
+    if found:
+        console.print(Text("\nwhat these repeats cannot rank", style="bold"))
+    for one in found[:MOST_LINES]:
+        console.print(Padding(Text(one.words, style="dim"), (0, 0, 0, 2)))
+    if len(found) > MOST_LINES:
+        console.print(Text(f"  and {len(found) - MOST_LINES} more: see the page", style="dim"))
+
+
+def print_changes(console: Console, changed: Changes) -> None:
+    """What differs in the set-up first, then every figure that changed clearly."""
+    console.print(Text(f"\nagainst {changed.theirs.results.directory}", style="bold"))
+    if not changed.comparable:
+        console.print(Text("  the fabrics or jobs were not the same: the changes below are not the schemes' alone",
+                           style="bold yellow"))  # fmt: skip
+    for one in changed.differences:
+        line = f"  {one.kind}: {one.what}: {one.ours} here, {one.theirs} there ({_some(one.cells)})"
+        console.print(Text(line, style="yellow" if one.kind in FABRIC_KINDS else "dim"))
+    for side, cells in (("only here", changed.only_ours), ("only there", changed.only_theirs)):
+        if cells:
+            console.print(Text(f"  {side}: {_some(cells)}", style="dim"))
+    clear = [one for one in changed.rows if one.verdict in ("better", "worse", "not judged")]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for title in ("job", "scheme", "figure", "change", "here", "there"):
+        table.add_column(title)
+    for row in clear:
+        unit = unit_of(row.metric, [row.ours.value, row.theirs.value])
+        sides = [show_estimate(side, row.metric, unit) for side in (row.ours, row.theirs)]
+        change = Text(row.words, style=_STYLES.get(row.verdict, ""))
+        table.add_row(row.job, row.label, row.metric.title, change, *sides)
+    if clear:
+        console.print(table)
+    rest = len(changed.rows) - len(clear)
+    console.print(Text(f"  {rest} of {len(changed.rows)} figures show no clear change", style="dim"))
+
+
+def _some(cells: tuple[str, ...]) -> str:
+    return "; ".join(cells[:3]) + (f" and {len(cells) - 3} more" if len(cells) > 3 else "")
 
 
 def print_outcomes(console: Console, outcomes: tuple[Outcome, ...]) -> None:
@@ -118,4 +164,4 @@ def _gain_cell(gain: Gain, refused: dict[str, None]) -> Text:
         if gain.estimate.method == "paired t":
             refused[f"{gain.subject} over {gain.against}: {gain.estimate.why}"] = None
         return Text("n/a", style="dim")
-    return Text(show_gain(gain), style={"better": "green", "worse": "red", "not judged": ""}.get(gain.verdict, "dim"))
+    return Text(show_gain(gain), style=_STYLES.get(gain.verdict, "dim"))

@@ -23,6 +23,7 @@ class Unit:
     sign: str
 
 
+_PLAIN = {"x": Unit(1, "×"), "steps": Unit(1, "steps")}
 _SECONDS, _MILLISECONDS = Unit(1, "s"), Unit(1e3, "ms")
 
 
@@ -30,8 +31,8 @@ def unit_of(metric: Metric, values: Iterable[float | None] = ()) -> Unit:
     """One unit for a column: milliseconds when every time is below a second."""
     if metric.unit == "share":
         return Unit(100, "%")
-    if metric.unit == "x":
-        return Unit(1, "×")
+    if metric.unit in _PLAIN:
+        return _PLAIN[metric.unit]
     known = [value for value in values if value is not None]
     return _MILLISECONDS if known and max(known) < 1 else _SECONDS
 
@@ -65,12 +66,16 @@ def show_estimate(estimate: Estimate, metric: Metric, unit: Unit | None = None, 
 
 def show_gain(gain: Gain) -> str:
     """ "−31.2 % [−34.0, −28.1]" for times, "+0.12 pt [−0.30, +0.55]" for shares; "n/a (why)" when refused."""
-    estimate = gain.estimate
+    return show_change(gain.metric, gain.estimate)
+
+
+def show_change(metric: Metric, estimate: Estimate) -> str:
+    """The same of any ratio or difference in a metric."""
     if estimate.value is None or estimate.low is None or estimate.high is None:
         return f"n/a ({estimate.why})"
-    value, low, high = (_change(gain.metric, end) for end in (estimate.value, estimate.low, estimate.high))
-    decimals = min(_decimals((high - low) / 2), 1 if gain.metric.compare == "ratio" else 2)
-    sign = "%" if gain.metric.compare == "ratio" else "pt"
+    value, low, high = (_change(metric, end) for end in (estimate.value, estimate.low, estimate.high))
+    decimals = min(_decimals((high - low) / 2), 1 if metric.compare == "ratio" else 2)
+    sign = "%" if metric.compare == "ratio" else "pt"
     shown = [("+" if end > 0 else "") + show_number(end, decimals) for end in (value, low, high)]
     return f"{shown[0]} {sign} [{shown[1]}, {shown[2]}]"
 

@@ -1,0 +1,150 @@
+"""DLCP against the best other scheme, whichever that is: honest about the choice.
+
+To pick the winner of a table and then quote its interval as if it had been named beforehand is a selection: that is not
+the interval of the best scheme. Here the choice is inside the interval. The advantage over the best other is the
+smallest of the advantages a1 … ak over each other. Its lower end is the smallest of their 95 % intervals' lower ends,
+which needs no correction: one of them is the true smallest one's. Its upper end is the smallest of upper ends at
+1 − 5 %/k (Bonferroni), because any of the k may fail. So it covers 95 % or more, whichever scheme is the best in truth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from dlcp.model.metrics import METRICS, Metric
+from dlcp.report.comparison import Comparison, JobComparison, gain
+from dlcp.report.load import Results
+from dlcp.report.statistics import CONFIDENCE, Estimate
+from dlcp.report.words import show_number
+
+SPEEDUPS = ("jct_s", "iteration_p50_s", "message_p99_s", "time_to_accuracy_s", "final_accuracy")
+"""What is set against the best other scheme in reports."""
+
+
+@dataclass(frozen=True)
+class BestOther:
+    """One scheme of DLCP's against the best of the others, in one metric of one job.
+
+    best: the label that is best in these results; "" when no other has any pair. estimate: the advantage over it: how
+    many times as fast (metrics that compare by ratio), or the difference, positive = better. possible: the others that
+    may be the best in truth, the best first: their advantages' intervals overlap its. left_out: others without
+    enough pairs of trusted runs → why; while there are any, the best may be one of them.
+    """
+
+    job: str
+    subject: str
+    metric: Metric
+    best: str
+    estimate: Estimate
+    possible: tuple[str, ...]
+    left_out: dict[str, str]
+
+    @property
+    def verdict(self) -> str:
+        """ "better", "worse", "no clear difference", or "n/a" without an interval."""
+        low, high = self.estimate.low, self.estimate.high
+        if low is None or high is None:
+            return "n/a"
+        neutral = 1.0 if self.metric.compare == "ratio" else 0.0
+        return "better" if low > neutral else "worse" if high < neutral else "no clear difference"
+
+    @property
+    def words(self) -> str:
+        """ "+32 % [18, 45] over TCP tuned (or P3)", or why there is none."""
+        one = self.estimate
+        if one.value is None or one.low is None or one.high is None:
+            return f"n/a ({one.why})"
+        ratio = self.metric.compare == "ratio"
+        ends = [100 * (end - 1 if ratio else end) for end in (one.value, one.low, one.high)]
+        decimals = (0 if ends[2] - ends[1] >= 4 else 1) if ratio else 2
+        value, low, high = (show_number(end, decimals) for end in ends)
+        others = f" (or {', '.join(self.possible[1:])})" if len(self.possible) > 1 else ""
+        lacking = f"; {', '.join(self.left_out)} not counted" if self.left_out else ""
+        shown = f"{'+' if ends[0] > 0 else ''}{value} {'%' if ratio else 'pt'} [{low}, {high}]"
+        return f"{shown} over {self.best}{others}{lacking}"
+
+
+def others_of(results: Results, job: str) -> tuple[str, ...]:
+    """The labels of a job whose schemes are not DLCP's, its parts or its combinations."""
+    return tuple(label for label in results.labels(job) if not results.scheme_of(label).startswith("dlcp"))
+
+
+def best_other(comparison: Comparison, job: str, metric: str = "jct_s", subject: str | None = None) -> BestOther:
+    """The advantage of a label (default: the job's subject) over the best other scheme in a metric.
+
+    Raises KeyError when there is no such job or metric.
+    """
+    found = comparison.job(job)
+    if found is None:
+        raise KeyError(f"no run of job {job!r}")
+    measure, ours = METRICS[metric], subject or found.subject
+    advantages: dict[str, tuple[Estimate, Estimate]] = {}
+    left_out: dict[str, str] = {}
+    others = [label for label in others_of(comparison.results, job) if label != ours]
+    for other in others:
+        plain, wide = (_advantage(comparison, job, ours, other, measure, confidence)
+                       for confidence in (CONFIDENCE, 1 - (1 - CONFIDENCE) / len(others)))  # fmt: skip
+        if plain.has_interval:
+            advantages[other] = plain, wide
+        else:
+            left_out[other] = plain.why
+    if not advantages:
+        why = "; ".join(dict.fromkeys(left_out.values())) or "there is no other scheme"
+        return BestOther(job, ours, measure, "", Estimate(None, None, None, 0, "best other", why), (), left_out)
+    order = sorted(advantages, key=lambda other: _end(advantages[other][0].value))
+    low = min(_end(plain.low) for plain, _ in advantages.values())
+    high = min(_end(wide.high) for _, wide in advantages.values())
+    first = advantages[order[0]][0]
+    possible = tuple(other for other in order if _end(advantages[other][0].low) <= high)
+    return BestOther(
+        job, ours, measure, order[0], Estimate(first.value, low, high, first.n, "best other"), possible, left_out
+    )
+
+
+def best_others(comparison: Comparison) -> tuple[BestOther, ...]:
+    """Of every job that has another scheme: every metric of SPEEDUPS and every label of the plain scheme."""
+    return tuple(
+        best_other(comparison, job.job, name, label)
+        for job in comparison.jobs
+        if others_of(comparison.results, job.job)
+        for name in SPEEDUPS
+        if METRICS[name] in job.metrics
+        for label in _ours(comparison.results, job)
+    )
+
+
+def table(comparison: Comparison) -> pd.DataFrame:
+    """One row a BestOther: job, label, metric, best, value, low, high, n, verdict, possible, left_out, why."""
+    columns = ["job", "label", "metric", "best", "value", "low", "high", "n", "verdict", "possible", "left_out", "why"]
+    rows = [
+        {"job": one.job, "label": one.subject, "metric": one.metric.name, "best": one.best,
+         "value": one.estimate.value, "low": one.estimate.low, "high": one.estimate.high, "n": one.estimate.n,
+         "verdict": one.verdict, "possible": ", ".join(one.possible), "left_out": ", ".join(one.left_out),
+         "why": one.estimate.why}
+        for one in best_others(comparison)
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _ours(results: Results, job: JobComparison) -> list[str]:
+    """The subject first, then other labels of the plain scheme."""
+    return [job.subject, *(label for label in job.labels
+                           if label != job.subject and results.scheme_of(label) == "dlcp")]  # fmt: skip
+
+
+def _advantage(comparison: Comparison, job: str, ours: str, other: str, metric: Metric, confidence: float) -> Estimate:
+    """How many times as fast ours is, or by how much better: above 1, or above 0, is good."""
+    runs = comparison.runs[comparison.runs["job"] == job]
+    if metric.better == "lower":
+        return gain(comparison.results, runs, job, other, ours, metric, confidence).estimate
+    if metric.compare == "ratio":
+        raise ValueError(f"{metric.name}: ratios where more is better are not compared with the best other")
+    return gain(comparison.results, runs, job, ours, other, metric, confidence).estimate
+
+
+def _end(value: float | None) -> float:
+    if value is None:
+        raise ValueError("the estimate has no interval")
+    return value
