@@ -160,13 +160,14 @@ def test_costs__are_per_byte_handed_over_and_unknown_in_old_results(tmp_path: Pa
     one = {"job": "j", "iteration": 0, "warmup": False, "tensor": 0, "layer": 0, "leg": "push", "src": "h1",
            "dst": "h2", "bytes": 4_000_000, "start_s": 0.0, "end_s": 1.0, "delivered_bytes": 4_000_000,
            "lost_bytes": 0, "resent_bytes": 40_000, "probes": 0, "loss_bound": 0.0, "lost_energy_share": 0.0,
-           "energy_bound": 1.0}  # fmt: skip
+           "energy_bound": 1.0, "tensor_bytes": 8_000_000}  # fmt: skip
     for label, costed in (("dlcp", COSTS), ("tcp", None)):
         fields = {"run_id": label, "experiment": "tiny", "scheme": label, "label": label, "job": "j", "repeat": 0,
                   "seed": 0, "substrate": "emulate", "status": "ok", "costs": costed}  # fmt: skip
         columns = {name: [value] for name, value in one.items()}
         write_run(tmp_path / label, RunResult.model_validate(fields), {"messages": columns})
     found = costs(load(tmp_path)).set_index(["label", "cost"])["value"]
+    assert found["dlcp", "of_gradients"] == pytest.approx(0.5)
     assert found["dlcp", "sent_ratio"] == pytest.approx(1.1)
     assert found["dlcp", "agent_s_per_gb"] == pytest.approx(500)
     assert found["dlcp", "machine_s_per_gb"] == pytest.approx(1500)

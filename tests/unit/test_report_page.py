@@ -57,7 +57,10 @@ def test_report__lies_beside_the_results_and_leaves_them_alone(
 ) -> None:
     summary, _ = printed
     assert summary.html == results / "report.html"
-    assert {file.name for file in summary.csv} == {file.name for file in results.glob("report-*.csv")}
+    stored = {file.name for kind in ("csv", "parquet") for file in results.glob(f"report-*.{kind}")}
+    assert {file.name for file in summary.files} == stored
+    for file in results.glob("report-*.parquet"):
+        assert len(pd.read_parquet(file)) == len(file.with_suffix(".csv").read_text().splitlines()) - 1
     assert not list(results.glob("*.part"))
     assert len(load(results).runs) == 36
 
@@ -69,7 +72,7 @@ def test_summary__counts_and_judges(printed: tuple[ReportSummary, str]) -> None:
     # Of the real job's six pairs one has a suspect side and another a failed one.
     assert [one.verdict for one in summary.outcomes] == ["holds", "holds", "holds", "cannot tell", "holds"]
     assert summary.problems == ()
-    assert len(summary.headline) == 6
+    assert len(summary.headline) == 8
 
 
 def test_terminal__has_every_scheme_gain_refusal_and_suspect(printed: tuple[ReportSummary, str]) -> None:
@@ -108,7 +111,7 @@ def test_page__is_whole_html_without_anything_from_outside(html: str) -> None:
 
 def test_page__holds_the_numbers_of_the_csv_files(html: str, printed: tuple[ReportSummary, str]) -> None:
     summary, _ = printed
-    (path,) = (file for file in summary.csv if file.name == "report-figures.csv")
+    (path,) = (file for file in summary.files if file.name == "report-figures.csv")
     text = unescape(html)
     for row in csv.DictReader(path.open()):
         if row["metric"] == "jct_s":

@@ -68,7 +68,8 @@ class RunDigest:
     run does not have is not there. every, bounded: losses of all journeys, and of those whose bound is above 0.
     bound, worst_share, worst_of_bound: the largest bound, loss of one journey, loss over its own bound. violations:
     journeys that lost more than their bound. pushed: losses of the push leg. resent_bytes: payload sent again, both
-    legs. tensor_bytes: of float32 that the messages stand for (more than their bytes where they are compressed). drifting: iterations of which a pull may lose something. exposed_comm_s: mean of the iterations, or NaN.
+    legs. tensor_bytes: of float32 that the messages stand for (more than their bytes where they are compressed), or
+    NaN. drifting: iterations of which a pull may lose something. exposed_comm_s: mean of the iterations, or NaN.
     """
 
     legs: dict[str, Durations]
@@ -125,7 +126,8 @@ def _with_losses(messages: pa.Table, on_leg: dict[str, Bools], legs: dict[str, D
     return RunDigest(
         legs, _losses(size, lost, energy), _losses(size[bounded], lost[bounded], energy[bounded]),
         _losses(*(column[on_leg["push"]] for column in (size, lost, energy))),
-        tensor_bytes=float(_floats(messages, "tensor_bytes").sum()), resent_bytes=float(_floats(messages, "resent_bytes").sum()), bound=float(bound.max()),
+        tensor_bytes=float(_floats(messages, "tensor_bytes").sum()),
+        resent_bytes=float(_floats(messages, "resent_bytes").sum()), bound=float(bound.max()),
         worst_share=float(share.max()), violations=int(np.count_nonzero(lost > bound * size)),
         worst_of_bound=float((share[bounded] / bound[bounded]).max()) if bounded.any() else 0.0,
         drifting=frozenset(drifting.tolist()), exposed_comm_s=exposed_s,

@@ -80,16 +80,14 @@ def _costs_of(results: Results, run: Run) -> dict[str, float]:
     handed = digest.every.bytes
     if not handed:
         return {}
-    found = {"handed_gb": handed / 1e9, "resent_share": 100 * digest.resent_bytes / handed}
+    found: dict[str, float] = {"handed_gb": handed / 1e9, "resent_share": 100 * digest.resent_bytes / handed}
     if digest.tensor_bytes > 0:
         found["of_gradients"] = handed / digest.tensor_bytes
     if costs is None:
         return found
     hosts = costs.hosts.values()
     return found | {
-        "of_gradients": ("of the gradients' bytes (×)", "handed over, over the float32 bytes that it stands for: what "
-                     "compression leaves"),
-    "sent_ratio": sum(host.sent_bytes for host in hosts) / handed,
+        "sent_ratio": sum(host.sent_bytes for host in hosts) / handed,
         "packets_per_mb": sum(host.sent_packets for host in hosts) / (handed / 1e6),
         "agent_s_per_gb": sum(host.cpu_user_s + host.cpu_system_s for host in hosts) / (handed / 1e9),
         "machine_s_per_gb": sum(machine.cpu_s for machine in costs.machines) / (handed / 1e9),
