@@ -91,7 +91,8 @@ def test_headroom__is_the_smallest_gain_with_the_choice_inside_its_interval(resu
     assert found.best_other == "TCP tuned"
     assert found.gain == pytest.approx(min(speed(one.value) for one in gains.values()))
     assert found.low == pytest.approx(min(speed(one.high) for one in gains.values()))
-    assert found.high == pytest.approx(min(speed(one.low) for one in gains.values()))
+    assert found.high is not None
+    assert found.high > min(speed(one.low) for one in gains.values())  # any of the two may fail: Bonferroni
     over: Estimate = job.estimates["TCP tuned", "jct_over_ideal"]
     assert over.value is not None
     assert found.most == pytest.approx(over.value - 1)

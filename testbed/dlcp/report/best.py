@@ -81,7 +81,7 @@ def best_other(comparison: Comparison, job: str, metric: str = "jct_s", subject:
         raise KeyError(f"no run of job {job!r}")
     measure, ours = METRICS[metric], subject or found.subject
     advantages: dict[str, tuple[Estimate, Estimate]] = {}
-    left_out: dict[str, str] = {}
+    left_out: dict[str, Estimate] = {}
     others = [label for label in others_of(comparison.results, job) if label != ours]
     for other in others:
         plain, wide = (_advantage(comparison, job, ours, other, measure, confidence)
@@ -89,18 +89,29 @@ def best_other(comparison: Comparison, job: str, metric: str = "jct_s", subject:
         if plain.has_interval:
             advantages[other] = plain, wide
         else:
-            left_out[other] = plain.why
+            left_out[other] = plain
+    whys = {other: one.why for other, one in left_out.items()}
     if not advantages:
-        why = "; ".join(dict.fromkeys(left_out.values())) or "there is no other scheme"
-        return BestOther(job, ours, measure, "", Estimate(None, None, None, 0, "best other", why), (), left_out)
+        return _without_interval(job, ours, measure, left_out, whys)
     order = sorted(advantages, key=lambda other: _end(advantages[other][0].value))
     low = min(_end(plain.low) for plain, _ in advantages.values())
     high = min(_end(wide.high) for _, wide in advantages.values())
     first = advantages[order[0]][0]
     possible = tuple(other for other in order if _end(advantages[other][0].low) <= high)
     return BestOther(
-        job, ours, measure, order[0], Estimate(first.value, low, high, first.n, "best other"), possible, left_out
+        job, ours, measure, order[0], Estimate(first.value, low, high, first.n, "best other"), possible, whys
     )
+
+
+def _without_interval(
+    job: str, ours: str, metric: Metric, left_out: dict[str, Estimate], whys: dict[str, str]
+) -> BestOther:
+    """No other has enough pairs: the best of those that have any, and why there is no interval."""
+    known = {other: one for other, one in left_out.items() if one.value is not None}
+    why = "; ".join(dict.fromkeys(whys.values())) or "there is no other scheme"
+    best = min(known, default="", key=lambda other: _end(known[other].value))
+    value, n = (known[best].value, known[best].n) if best else (None, 0)
+    return BestOther(job, ours, metric, best, Estimate(value, None, None, n, "best other", why), (), whys)
 
 
 def best_others(comparison: Comparison) -> tuple[BestOther, ...]:

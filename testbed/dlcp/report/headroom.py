@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dlcp.model.metrics import METRICS
+from dlcp.report.best import best_other
 from dlcp.report.comparison import Comparison, JobComparison
 from dlcp.report.words import show_number
 
@@ -37,38 +38,21 @@ class Headroom:
 
 def headroom(comparison: Comparison) -> tuple[Headroom, ...]:
     """Of every job in which the subject and another scheme have a completion time."""
-    found = (_of(job) for job in comparison.jobs)
+    found = (_of(comparison, job) for job in comparison.jobs)
     return tuple(one for one in found if one is not None)
 
 
-def _of(job: JobComparison) -> Headroom | None:
-    """The smallest of the gains over each other scheme; each end of its interval is the smallest of those ends, so
-    that the choice of the best is inside it."""
-    jct = METRICS["jct_s"]
-    if jct not in job.metrics:
+def _of(comparison: Comparison, job: JobComparison) -> Headroom | None:
+    if METRICS["jct_s"] not in job.metrics:
         return None
-    means = {label: job.estimates[label, jct.name].value for label in job.labels[:-1]}
-    known = {label: value for label, value in means.items() if value is not None}
-    gains = {label: job.gains[label, jct.name].estimate for label in known}
-    ratios = {label: gain for label, gain in gains.items() if gain.value is not None}
-    if not ratios:
+    found = best_other(comparison, job.job)
+    if not found.best or found.estimate.value is None:
         return None
-    best = min(ratios, key=lambda label: known[label])
-    speed = {label: 1 / gain.value - 1 for label, gain in ratios.items() if gain.value}
-    lows = [1 / gain.high - 1 for gain in ratios.values() if gain.high]
-    highs = [1 / gain.low - 1 for gain in ratios.values() if gain.low]
-    whole = len(lows) == len(highs) == len(ratios)
-    over_ideal = job.estimates.get((best, "jct_over_ideal"))
+    over_ideal = job.estimates.get((found.best, "jct_over_ideal"))
     most = over_ideal.value - 1 if over_ideal is not None and over_ideal.value is not None else None
-    return Headroom(
-        job.job,
-        job.subject,
-        best,
-        min(speed.values()),
-        min(lows) if whole else None,
-        min(highs) if whole else None,
-        most,
-    )
+    gain, low, high = (None if end is None else end - 1
+                       for end in (found.estimate.value, found.estimate.low, found.estimate.high))  # fmt: skip
+    return None if gain is None else Headroom(job.job, found.subject, found.best, gain, low, high, most)
 
 
 def _percent(share: float) -> str:
