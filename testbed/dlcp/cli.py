@@ -283,6 +283,27 @@ def report(results: Path = RESULTS, *, out: Path | None = None, against: Path | 
     return _report(results, out, against=against, json=json)
 
 
+@app.command(name="record-masks")
+def record_masks(results: Path, *, name: str) -> int:
+    """Make a file of masks from the packets that a run lost, for scheme masked to replay.
+
+    Parameters
+    ----------
+    results
+        Folder of a finished run whose job has record_holes: true, or of an experiment with one such run.
+    name
+        Of the file, in testbed/experiments/masks.
+    """
+    from dlcp import screen
+    from dlcp.model.units import show_fraction
+    from dlcp.runner.record_masks import record_masks as record
+
+    path, found = record(results, name)
+    told = f"{found.iterations} iterations of {found.workers} workers, {show_fraction(found.loss)} of the packets lost"
+    screen.console().print(f"{path}: {told} ({found.source['status']})", soft_wrap=True, markup=False)
+    return ExitCode.FINE
+
+
 @app.command
 def shell(
     experiment: str,

@@ -9,10 +9,10 @@ from dlcp.model.units import Fraction
 
 Order = Literal[
     "random", "small-first", "large-first", "front-layers", "back-layers", "tail-cut", "message-tail-cut",
-    "recorded", "recorded-shuffled",
+    "recorded", "recorded-shuffled", "recorded-rate",
 ]  # fmt: skip
 Spread = Literal["even", "in-turn", "one-worker", "same-packets"]
-RECORDED: tuple[Order, ...] = ("recorded", "recorded-shuffled")
+RECORDED: tuple[Order, ...] = ("recorded", "recorded-shuffled", "recorded-rate")
 """The orders that take their losses from a file of masks."""
 
 

@@ -40,7 +40,8 @@ class Masked(Scheme):
         description="which packets: at random; those of the smallest or largest energy of a worker's gradient first; "
         "at random, but of front or back layers only; tail-cut, the last ones of the gradient (output layers), as a "
         "deadline does that always cuts the same end; message-tail-cut, the last ones of each message; recorded, those "
-        "that a real run lost; recorded-shuffled, as many of each message as that run lost, at random places",
+        "that a real run lost; recorded-shuffled, as many of each message as that run lost, at random places; "
+        "recorded-rate, at random at that run's mean rate",
     )
     spread: Spread = Field(
         default="even",
@@ -52,7 +53,7 @@ class Masked(Scheme):
         description="with order front-layers or back-layers: share of the layers, input side, that is front",
     )
     recorded: str = Field(
-        default="", description="with order recorded or recorded-shuffled: name of a file in testbed/experiments/masks"
+        default="", description="with an order of a recording: name of a file in testbed/experiments/masks"
     )
     damped: Fraction = Field(
         default=0.0,

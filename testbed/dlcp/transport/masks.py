@@ -54,6 +54,8 @@ class Masks:
             return self._recorded(iteration)
         if self._settings.order == "recorded-shuffled":
             return self._shuffled(self._recorded(iteration))
+        if self._recording is not None:
+            return self._anywhere(np.full(self._workers, self._recording.loss), energy)
         found = _ORDERS[self._settings.order](self, self._rates(iteration), energy)
         return np.broadcast_to(found[:1], found.shape) if self._settings.spread == "same-packets" else found
 

@@ -1,0 +1,184 @@
+"""Training in one process: the sums of a parameter server, masks for a network, no time, the same bits every time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from test_execute import Silent, fine
+
+from dlcp.agents.inprocess import InProcessJob, Trained
+from dlcp.agents.jobs import JobSpec
+from dlcp.agents.scripts import load_script
+from dlcp.datasets import fashion_mnist
+from dlcp.errors import Problem
+from dlcp.model.masks import MaskSettings
+from dlcp.model.result import RunResult
+from dlcp.model.run import Run
+from dlcp.model.workload import TransportSettings
+from dlcp.runner.check import Ready
+from dlcp.runner.execute import execute
+from dlcp.runner.plan import Plan, plan, usual_substrate
+from dlcp.substrates.inprocess import InProcess
+from dlcp.substrates.run_plan import plan_run
+from experiments import document, write
+
+WORKERS, ITERATIONS = 3, 8
+
+
+@pytest.fixture(scope="module", autouse=True)
+def data() -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e .[train]")
+    try:
+        fashion_mnist.images("t10k")
+    except Problem as problem:
+        pytest.skip(str(problem))
+
+
+def ready_with(folder: Path, *schemes: dict[str, Any], **changes: Any) -> Ready:
+    from dlcp.runner.check import ready
+
+    job = {
+        "workload": "fashion-mnist-mlp", "workers": ["h1", "h2", "h3"], "servers": ["h4"], "iterations": ITERATIONS,
+        "bucket": "110 kB", "byte_scaled": False, "evaluations": 2,
+    }  # fmt: skip
+    named = [{"scheme": "masked", "label": f"label {i}", "knobs": knobs} for i, knobs in enumerate(schemes)]
+    content = document(jobs={"mlp": job}, repeats=1, schemes=named, **changes)
+    return ready(write(folder, content))
+
+
+def trained(found: Plan, **mask: object) -> tuple[JobSpec, Trained]:
+    spec = plan_run(found.cells[0].run).spec
+    settings = TransportSettings(kind="masked", must_arrive_below_packets=0, mask=MaskSettings.model_validate(mask))
+    return spec, InProcessJob(spec, settings).run(lambda done: None)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Plan:
+    return plan(ready_with(tmp_path, {"loss": "40 %"}), "inprocess")
+
+
+def test_training__the_same_seed_gives_the_same_bits(tiny: Plan) -> None:
+    tables = []
+    for _ in range(2):
+        _, found = trained(tiny, loss=0.4, order="large-first")
+        tables.append({**found.iterations, **found.messages, **found.training, "energy": [found.lost_energy_share]})
+    assert tables[0].keys() == tables[1].keys()
+    for name, values in tables[0].items():
+        np.testing.assert_array_equal(np.array(values), np.array(tables[1][name]), err_msg=name)
+
+
+def test_training__loses_what_the_masks_say(tiny: Plan) -> None:
+    spec, found = trained(tiny, loss=0.25, order="tail-cut")
+    lost, sizes, tensor = (np.array(found.messages[name]) for name in ("lost_bytes", "bytes", "tensor"))
+    assert len(lost) == ITERATIONS * WORKERS * (tensor.max() + 1)
+    assert sizes.sum() == ITERATIONS * WORKERS * spec.elements * 4
+    assert lost[tensor == 0].sum() == 0, "the front is not in the tail"
+    assert (lost[tensor == tensor.max()] == sizes[tensor == tensor.max()]).all(), "the output layers never arrive"
+    assert lost.sum() == pytest.approx(0.25 * sizes.sum(), rel=0.02)
+    assert found.lost_energy_share > 0.5, "they hold most of the energy"
+
+
+def test_training__losing_everything_leaves_the_parameters_as_they_were(tiny: Plan) -> None:
+    _, found = trained(tiny, loss=1.0)
+    assert len(set(found.iterations["parameters_crc32"])) == 1
+    assert found.lost_energy_share == pytest.approx(1.0)
+
+
+def test_training__a_lower_rate_is_another_training(tiny: Plan) -> None:
+    runs = [trained(tiny, loss=0.0, damped=damped)[1].iterations["parameters_crc32"] for damped in (0.0, 0.4)]
+    assert runs[0][0] != runs[1][0]
+
+
+def test_substrate__a_run_in_its_own_process_has_the_same_bits_and_no_time(tiny: Plan, tmp_path: Path) -> None:
+    with InProcess() as substrate:
+        done = execute(tiny, tmp_path / "results", Silent(), substrate=_entered(substrate))
+    assert done.statuses == {"ok": 1}
+    (folder,) = (path for path in (tmp_path / "results" / "small").iterdir() if path.is_dir())
+    result = RunResult.model_validate_json((folder / "result.json").read_text())
+    assert result.jct_s is None
+    assert result.warnings == ["trained in one process: no time in this result is a measurement, steps are"]
+    assert np.isnan(pq.read_table(folder / "messages.parquet")["end_s"].to_numpy()).all()
+    _, here = trained(tiny, loss=0.4)
+    there = pq.read_table(folder / "iterations.parquet")["parameters_crc32"].to_pylist()
+    assert there == here.iterations["parameters_crc32"]
+    assert result.statistics["gradient"]["lost_energy_share"] == here.lost_energy_share
+    assert pq.read_table(folder / "training.parquet")["step"].to_pylist() == [3, 7]
+
+
+def _entered(substrate: Any) -> Any:
+    """As a context manager that leaves the substrate open."""
+    from contextlib import nullcontext
+
+    return nullcontext(substrate)
+
+
+class Several:
+    """A substrate with room for several runs, which only end once that many have begun."""
+
+    def __init__(self, at_once: int, outcome: Callable[[Run, Path], RunResult] = fine) -> None:
+        self.at_once = at_once
+        self.stopped = False
+        self._outcome = outcome
+        self._together = threading.Barrier(at_once)
+
+    def __enter__(self) -> Several:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def stop(self) -> None:
+        self.stopped = True
+        self._together.abort()
+
+    def run(self, run: Run, directory: Path, on_progress: Callable[[float, str], None]) -> RunResult:
+        try:
+            self._together.wait(timeout=20)
+        except threading.BrokenBarrierError:
+            raise KeyboardInterrupt from None
+        return self._outcome(run, directory)
+
+
+def test_execute__makes_as_many_runs_at_a_time_as_the_substrate_has_room_for(tmp_path: Path) -> None:
+    found = plan(ready_with(tmp_path, {"loss": "1 %"}, {"loss": "2 %"}, {"loss": "3 %"}), "inprocess")
+    substrate = Several(3)
+    assert execute(found, tmp_path / "results", Silent(), substrate=substrate).statuses == {"ok": 3}
+    assert not substrate.stopped
+
+
+def test_execute__an_interrupt_ends_the_others_and_stores_nothing_half(tmp_path: Path) -> None:
+    found = plan(ready_with(tmp_path, {"loss": "1 %"}, {"loss": "2 %"}), "inprocess")
+
+    def interrupted(run: Run, directory: Path) -> RunResult:
+        raise KeyboardInterrupt
+
+    substrate = Several(2, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        execute(found, tmp_path / "results", Silent(), substrate=substrate)
+    assert substrate.stopped
+    assert list((tmp_path / "results" / "small").iterdir()) == []
+
+
+def test_plan__a_file_of_masked_schemes_is_made_in_process(tmp_path: Path) -> None:
+    masked = ready_with(tmp_path, {"loss": "1 %"})
+    assert usual_substrate(masked) == "inprocess"
+    mixed = document(schemes=[{"scheme": "tcp", "label": "TCP"}, {"scheme": "dlcp", "label": "DLCP"}])
+    from experiments import small
+
+    assert usual_substrate(small(tmp_path / "other", **{"schemes": mixed["schemes"]})) == "emulate"
+
+
+def test_plan__a_recording_is_part_of_what_a_run_is(tmp_path: Path) -> None:
+    recorded = {"order": "recorded", "recorded": "mlp-incast"}
+    (cell,) = plan(ready_with(tmp_path, recorded), "inprocess").cells
+    assert list(cell.definition["inputs"]) == ["mlp-incast"]
+
+
+def test_script__its_layers_are_what_masks_tell_apart() -> None:
+    assert [name for name, _ in load_script("fashion_mnist_mlp.py").LAYERS] == ["fc1", "fc2", "fc3"]
