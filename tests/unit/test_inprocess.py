@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,18 @@ from test_execute import Silent, fine
 
 from dlcp.agents.inprocess import InProcessJob, Trained
 from dlcp.agents.jobs import JobSpec
-from dlcp.agents.scripts import load_script
 from dlcp.datasets import fashion_mnist
 from dlcp.errors import Problem
 from dlcp.model.masks import MaskSettings
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
 from dlcp.model.workload import TransportSettings
-from dlcp.runner.check import Ready
+from dlcp.runner.check import Ready, ready
 from dlcp.runner.execute import execute
 from dlcp.runner.plan import Plan, plan, usual_substrate
 from dlcp.substrates.inprocess import InProcess
 from dlcp.substrates.run_plan import plan_run
-from experiments import document, write
+from experiments import document, small, write
 
 WORKERS, ITERATIONS = 3, 8
 
@@ -41,8 +41,6 @@ def data() -> None:
 
 
 def ready_with(folder: Path, *schemes: dict[str, Any], **changes: Any) -> Ready:
-    from dlcp.runner.check import ready
-
     job = {
         "workload": "fashion-mnist-mlp", "workers": ["h1", "h2", "h3"], "servers": ["h4"], "iterations": ITERATIONS,
         "bucket": "110 kB", "byte_scaled": False, "evaluations": 2,
@@ -97,7 +95,7 @@ def test_training__a_lower_rate_is_another_training(tiny: Plan) -> None:
 
 def test_substrate__a_run_in_its_own_process_has_the_same_bits_and_no_time(tiny: Plan, tmp_path: Path) -> None:
     with InProcess() as substrate:
-        done = execute(tiny, tmp_path / "results", Silent(), substrate=_entered(substrate))
+        done = execute(tiny, tmp_path / "results", Silent(), substrate=nullcontext(substrate))
     assert done.statuses == {"ok": 1}
     (folder,) = (path for path in (tmp_path / "results" / "small").iterdir() if path.is_dir())
     result = RunResult.model_validate_json((folder / "result.json").read_text())
@@ -109,13 +107,6 @@ def test_substrate__a_run_in_its_own_process_has_the_same_bits_and_no_time(tiny:
     assert there == here.iterations["parameters_crc32"]
     assert result.statistics["gradient"]["lost_energy_share"] == here.lost_energy_share
     assert pq.read_table(folder / "training.parquet")["step"].to_pylist() == [3, 7]
-
-
-def _entered(substrate: Any) -> Any:
-    """As a context manager that leaves the substrate open."""
-    from contextlib import nullcontext
-
-    return nullcontext(substrate)
 
 
 class Several:
@@ -169,16 +160,10 @@ def test_plan__a_file_of_masked_schemes_is_made_in_process(tmp_path: Path) -> No
     masked = ready_with(tmp_path, {"loss": "1 %"})
     assert usual_substrate(masked) == "inprocess"
     mixed = document(schemes=[{"scheme": "tcp", "label": "TCP"}, {"scheme": "dlcp", "label": "DLCP"}])
-    from experiments import small
-
-    assert usual_substrate(small(tmp_path / "other", **{"schemes": mixed["schemes"]})) == "emulate"
+    assert usual_substrate(small(tmp_path / "other", schemes=mixed["schemes"])) == "emulate"
 
 
 def test_plan__a_recording_is_part_of_what_a_run_is(tmp_path: Path) -> None:
     recorded = {"order": "recorded", "recorded": "mlp-incast"}
     (cell,) = plan(ready_with(tmp_path, recorded), "inprocess").cells
     assert list(cell.definition["inputs"]) == ["mlp-incast"]
-
-
-def test_script__its_layers_are_what_masks_tell_apart() -> None:
-    assert [name for name, _ in load_script("fashion_mnist_mlp.py").LAYERS] == ["fc1", "fc2", "fc3"]

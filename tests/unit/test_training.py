@@ -15,6 +15,7 @@ from loopback import TCP
 from pydantic import TypeAdapter
 
 from dlcp.agents.handles import Zygote
+from dlcp.agents.inprocess import InProcessJob
 from dlcp.agents.jobs import JobSpec, plan_job
 from dlcp.agents.records import messages_an_iteration
 from dlcp.agents.roles import optimizer
@@ -23,6 +24,7 @@ from dlcp.datasets.batches import order
 from dlcp.datasets.fashion_mnist import INSTALL
 from dlcp.errors import Problem
 from dlcp.model.experiment import Scaling
+from dlcp.model.masks import MaskSettings
 from dlcp.model.result import TABLES
 from dlcp.model.workload import Job, TransportSettings, Workload
 from dlcp.paths import WORKLOADS
@@ -108,6 +110,12 @@ def test_training__equals_the_same_steps_in_one_process(
     assert len(set(rows)) == STEPS, "both workers hold the same bits after every iteration"
     assert all(compute_s > 0 for compute_s in result.iterations["compute_s"])
     assert len(result.messages["job"]) == STEPS * messages_an_iteration(found, found.tensors(settings), settings)
+    if pattern == "parameter-server":
+        masked = TransportSettings(kind="masked", must_arrive_below_packets=0, mask=MaskSettings(loss=0.0))
+        in_process = InProcessJob(found, masked).run(lambda done: None)
+        checksums = in_process.iterations["parameters_crc32"]
+        assert checksums == result.iterations["parameters_crc32"], "the same bits, without a network"
+        assert in_process.training["accuracy"] == training["accuracy"]
 
 
 @pytest.mark.parametrize(("name", "parameters"), [(SCRIPT, 52_138), ("fashion_mnist_mlp.py", 109_386)])
