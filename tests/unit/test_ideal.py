@@ -5,7 +5,7 @@ import pytest
 from dlcp.agents.jobs import JobSpec, LayerWork
 from dlcp.model.topology import LeafSpine, Star
 from dlcp.model.workload import TransportSettings
-from dlcp.substrates.ideal import Transfer, ideal_communication_s, ideal_iteration_s, link_loads_bytes, transfers_of
+from dlcp.substrates.ideal import Transfer, ideal_communication_s, ideal_iteration_s, link_loads_bytes, transfers_of, transfers_seen
 
 
 def test_incast_is_limited_by_the_servers_link() -> None:
@@ -44,3 +44,12 @@ def test_traffic_inside_a_leaf_does_not_climb() -> None:
 def test_an_iteration_is_the_longer_of_compute_and_communication(compute_s: float, expected_s: float) -> None:
     graph = Star(kind="star", hosts=2, rate="100 Mbit/s").graph
     assert ideal_iteration_s(graph, [Transfer("h1", "h2", 1e6)], compute_s) == pytest.approx(expected_s)
+
+
+def test_what_a_job_of_codes_moved_is_what_its_messages_say() -> None:
+    messages = {
+        "src": ["h1", "h5", "h2", "h1", "h5"], "dst": ["h5", "h1", "h5", "h5", "h1"], "bytes": [80, 400, 80, 100, 300],
+    }  # fmt: skip
+    assert transfers_seen(messages, 2) == [
+        Transfer("h1", "h5", 90), Transfer("h5", "h1", 350), Transfer("h2", "h5", 40)
+    ]  # fmt: skip

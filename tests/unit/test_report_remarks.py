@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
 
+from synthetic_results import PROFILE, make_results
+
 from dlcp.model.metrics import METRICS
 from dlcp.report.comparison import Gain, JobComparison
-from dlcp.report.remarks import slow_messages_remark
+from dlcp.report.load import ideal_s_of, load
+from dlcp.report.remarks import compressed_remark, slow_messages_remark
 from dlcp.report.statistics import Estimate
 
 
@@ -39,3 +45,18 @@ def test_remark__names_what_is_slower_and_than_whom() -> None:
 ])  # fmt: skip
 def test_remark__is_silent_where_nothing_surprises(verdicts: dict[str, str]) -> None:
     assert slow_messages_remark(job(a=verdicts)) == ""
+
+
+def test_remark__says_what_compressed_gradients_are_held_against(tmp_path: Path) -> None:
+    """The line of the ideal transport stays that of whole gradients; a compressed scheme's ratio has its own."""
+    root = make_results(tmp_path, repeats=1)
+    whole = load(root)
+    assert compressed_remark(whole, PROFILE) == ""
+    line_s = ideal_s_of(whole, PROFILE, "jct_s")
+    for file in root.glob("tcp-tuned-profile-*/result.json"):
+        stored = json.loads(file.read_text())
+        stored["ideal"] |= {"jct_s": 0.001, "bytes_share": 0.0625}
+        file.write_text(json.dumps(stored))
+    found = load(root)
+    assert "under TCP tuned 6.25 %. " in compressed_remark(found, PROFILE)
+    assert ideal_s_of(found, PROFILE, "jct_s") == line_s

@@ -154,7 +154,8 @@ class RunResult(BaseModel):
     statistics: host → what its agent and transport counted; "background": what it sent and what arrived;
     "faults": what was done to the fabric, when; "pfc": how often ports were paused. ideal: the
     ideal transport's iteration time, job completion time, and the communication and compute that they follow from,
-    seconds. jct_s: first iteration's start to last worker's end. intended, effective: what switches and hosts should
+    seconds; bytes_share, where gradients are compressed: what of their bytes travels, which is all that this ideal
+    moves. jct_s: first iteration's start to last worker's end. intended, effective: what switches and hosts should
     do and do, in one shape. costs: None = unknown (an older result). tuning: the record of the search that found knobs
     for this job (model.tuning.Tuned), empty when none did. tenants: job → what became of it. extra: what a scheme tells
     of itself beyond all this, by name.

@@ -287,3 +287,11 @@ def faults(result: RunResult) -> list[dict[str, Any]]:
 def knobs(result: RunResult) -> dict[str, Any]:
     """The scheme's knobs: plain values only."""
     return {name: value for name, value in result.knobs.items() if not isinstance(value, dict)}
+
+
+def ideal_s_of(results: Results, job: str, name: str) -> float | None:
+    """A figure of the ideal transport (RunResult.ideal), seconds: the mean over the runs that have it, as a real job's
+    compute varies; of whole gradients, where only some schemes compress them."""
+    ideals = [run.result.ideal for run in results.of(job) if name in run.result.ideal]
+    found = [ideal[name] for ideal in ideals if "bytes_share" not in ideal] or [ideal[name] for ideal in ideals]
+    return sum(found) / len(found) if found else None

@@ -7,8 +7,9 @@ from matplotlib.figure import Figure
 from dlcp.model.metrics import METRICS
 from dlcp.report import style
 from dlcp.report.comparison import Comparison
+from dlcp.report.load import ideal_s_of
 from dlcp.report.metrics import samples
-from dlcp.report.plots import draw_tail, draw_times, ideal_s_of, label_tail
+from dlcp.report.plots import draw_tail, draw_times, label_tail
 
 WIDTH_IN, HEIGHT_IN = 9.2, 3.8
 _TITLES = {"iteration_p50_s": "iteration", "jct_s": "job"}
@@ -35,7 +36,7 @@ def overview(comparison: Comparison, job: str) -> Figure:
             drawn = samples(results, job, label, METRICS["message_p99_s"])
             if len(drawn.values):
                 draw_tail(tail, drawn, styles[label], label)
-        label_tail(tail, ideal_s_of(comparison, job, "message_s"))
+        label_tail(tail, ideal_s_of(comparison.results, job, "message_s"))
         tail.set_ylabel("messages not done by then (log)")
         tail.set_title("message completion: the tail")
         tail.legend(loc="center left", bbox_to_anchor=(0, 0.57))  # below the curves, above the line of the p99

@@ -21,7 +21,7 @@ from dlcp.report.comparison import Comparison, JobComparison
 from dlcp.report.expectations import Outcome
 from dlcp.report.headline import job_sentences
 from dlcp.report.monitors import fidelity_rows, left_out_rows, unwatched_rows
-from dlcp.report.remarks import slow_messages_remark
+from dlcp.report.remarks import compressed_remark, slow_messages_remark
 from dlcp.report.settings import differing_qos, fault_lines, knob_rows, provenance_rows, regime_rows
 from dlcp.report.words import show_estimate, show_gain, unit_of
 
@@ -82,7 +82,8 @@ def _job(comparison: Comparison, job: JobComparison) -> dict[str, Any]:
     ]  # fmt: skip
     return {
         "name": job.job, "labels": job.labels, "subject": job.subject, "rows": rows, "notes": notes,
-        "counts": job.counts, "remark": slow_messages_remark(job),
+        "counts": job.counts,
+        "remarks": list(filter(None, (slow_messages_remark(job), compressed_remark(results, job.job)))),
         "pictures": [(_image(figure, caption), caption) for figure, caption in pictures if figure is not None],
     }  # fmt: skip
 

@@ -16,6 +16,7 @@ from dlcp.model.metrics import METRICS, Metric
 from dlcp.model.samples import MIN_BEYOND
 from dlcp.report import style
 from dlcp.report.comparison import Comparison, JobComparison
+from dlcp.report.load import ideal_s_of
 from dlcp.report.metrics import Samples, samples
 from dlcp.report.statistics import Estimate, mean_interval, quantile, quantiles, refuse_quantile
 from dlcp.report.words import unit_of
@@ -86,7 +87,7 @@ def times(comparison: Comparison, job: str) -> Figure | None:
 
 def draw_times(ax: Axes, comparison: Comparison, mine: JobComparison, metric: Metric) -> None:
     """One metric: every repeat of every scheme, the mean and its interval, and the ideal transport's if it has one."""
-    ideal_s = ideal_s_of(comparison, mine.job, _IDEAL[metric.name]) if metric.name in _IDEAL else None
+    ideal_s = ideal_s_of(comparison.results, mine.job, _IDEAL[metric.name]) if metric.name in _IDEAL else None
     runs = comparison.runs[comparison.runs["job"] == mine.job]
     unit = unit_of(metric, runs[metric.name].dropna())
     styles = style.scheme_styles(comparison.results)
@@ -127,7 +128,7 @@ def message_cdf(comparison: Comparison, job: str) -> Figure | None:
     if not legs:
         return None
     styles = style.scheme_styles(comparison.results)
-    ideal_s = ideal_s_of(comparison, job, "message_s")
+    ideal_s = ideal_s_of(comparison.results, job, "message_s")
     with style.applied():
         fig, axes = style.figure(comparison.results.regime(job), 9.0, 6.2, 2, len(legs), sharex="col", sharey="row")
         for column, leg in enumerate(legs):
@@ -244,12 +245,6 @@ def _job(comparison: Comparison, job: str) -> JobComparison:
     if found is None:
         raise KeyError(f"no run of job {job!r}; there are {', '.join(one.job for one in comparison.jobs)}")
     return found
-
-
-def ideal_s_of(comparison: Comparison, job: str, name: str) -> float | None:
-    """A figure of the ideal transport, seconds: the mean over the runs that have it (a real job's compute varies)."""
-    found = [run.result.ideal[name] for run in comparison.results.of(job) if name in run.result.ideal]
-    return float(np.mean(found)) if found else None
 
 
 def _key(label: str, look: style.SchemeStyle, *, line: bool = True) -> Line2D:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dlcp.model.units import show_fraction
 from dlcp.report.comparison import JobComparison
+from dlcp.report.load import Results
 
 _SINGLE = ("message_", "push_", "pull_")
 _WHOLE = ("jct_s", "iteration_p50_s")
@@ -30,4 +32,21 @@ def slow_messages_remark(job: JobComparison) -> str:
         "iterations or the whole job are shorter: not every message holds training up. A transport that "
         "serves first what is needed first lets the other messages wait on purpose, so their times tell the order of "
         "service; times of iterations and of the job tell what it costs."
+    )
+
+
+def compressed_remark(results: Results, job: str) -> str:
+    """Which schemes of a job send less than its gradients, and what their ideal is; empty where none does."""
+    shares = {}
+    for label in results.labels(job):
+        found = [run.result.ideal["bytes_share"] for run in results.of(job, label) if "bytes_share" in run.result.ideal]
+        if found:
+            shares[label] = sum(found) / len(found)
+    if not shares:
+        return ""
+    told = ", ".join(f"{label} {show_fraction(share)}" for label, share in shares.items())
+    return (
+        f"Compressed gradients: of the bytes of gradients and of what comes of them, there travel under {told}. Their "
+        "times over the ideal's are over an ideal transport of what they send; the line of the ideal transport is that "
+        "of whole gradients. Coding takes CPU, not the ideal's time."
     )

@@ -20,7 +20,7 @@ from dlcp.report.causes import cause
 from dlcp.report.comparison import Comparison, JobComparison, compare
 from dlcp.report.expectations import Outcome, evaluate
 from dlcp.report.headroom import Headroom, headroom
-from dlcp.report.load import Results, load
+from dlcp.report.load import Results, ideal_s_of, load
 from dlcp.report.regime import regime_facts
 from dlcp.report.words import show_estimate, show_setting, unit_of
 
@@ -257,11 +257,7 @@ _IDEAL = {"jct_s": "jct_s", "iteration_p50_s": "iteration_s"}
 
 
 def _ideal(comparison: Comparison, job: str, metric: Metric) -> float | None:
-    if metric.name not in _IDEAL:
-        return None
-    found = [run.result.ideal.get(_IDEAL[metric.name]) for run in comparison.results.of(job)]
-    known = [value for value in found if value]
-    return sum(known) / len(known) if known else None
+    return ideal_s_of(comparison.results, job, _IDEAL[metric.name]) if metric.name in _IDEAL else None
 
 
 def _claims(one: _Told) -> Iterable[str]:

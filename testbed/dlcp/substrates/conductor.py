@@ -25,7 +25,7 @@ from dlcp.model.units import show_fraction
 from dlcp.substrates import audit, fidelity
 from dlcp.substrates.base import OnProgress
 from dlcp.substrates.faults import mean_rate_bps
-from dlcp.substrates.ideal import ideal_communication_s, ideal_iteration_s, transfers_of
+from dlcp.substrates.ideal import ideal_communication_s, ideal_iteration_s, transfers_of, transfers_seen
 from dlcp.substrates.run_plan import RunPlan
 from dlcp.transport.codepoint import tos_of_queue
 
@@ -255,18 +255,23 @@ class Conductor:
         return mean_rate_bps(self._plan.run.experiment.faults, self._plan.graph, switch, neighbour, duration_s)
 
     def _ideal(self, job: JobResult) -> dict[str, float]:
-        """No transport can be faster: see dlcp.substrates.ideal. A real job's compute is what it took (median)."""
+        """No transport can be faster: see dlcp.substrates.ideal. A real job's compute is what it took (median). Of
+        compressed gradients it has to move the codes only; coding is no part of it."""
         spec = self._plan.spec
         compute = sorted(job.iterations["compute_s"])
         compute_s = spec.compute_s or compute[len(compute) // 2]
-        transfers = transfers_of(spec, self._plan.settings)
+        compressed = self._plan.settings.compression is not None
+        if compressed:
+            transfers = transfers_seen(job.messages, spec.iterations)
+        else:
+            transfers = transfers_of(spec, self._plan.settings)
         iteration_s = ideal_iteration_s(self._plan.graph, transfers, compute_s)
         return {
             "iteration_s": iteration_s,
             "jct_s": iteration_s * spec.iterations,
             "communication_s": ideal_communication_s(self._plan.graph, transfers),
             "compute_s": compute_s,
-        }
+        } | ({"bytes_share": sum(job.messages["bytes"]) / sum(job.messages["tensor_bytes"])} if compressed else {})
 
 
 def _clock_values(agents: Mapping[str, AgentHandle], job: JobResult) -> dict[str, float]:

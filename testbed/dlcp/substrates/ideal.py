@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from dlcp.agents.jobs import JobSpec
 from dlcp.model.topology import Graph
@@ -48,6 +50,15 @@ def _owned_bytes(spec: JobSpec, settings: TransportSettings) -> dict[str, float]
         for owner, (start, stop) in zip(owners, pairwise(chunk_cuts(tensor.elements, len(owners))), strict=True):
             sizes[owner] += (stop - start) * ELEMENT_BYTES
     return sizes
+
+
+def transfers_seen(messages: Mapping[str, Sequence[Any]], iterations: int) -> list[Transfer]:
+    """Payload of a mean iteration of a job that ran, from its table `messages`: where codes vary in length, nobody
+    knows it before."""
+    sizes: dict[tuple[str, str], int] = {}
+    for pair, size in zip(zip(messages["src"], messages["dst"], strict=True), messages["bytes"], strict=True):
+        sizes[pair] = sizes.get(pair, 0) + size
+    return [Transfer(source, sink, size / iterations) for (source, sink), size in sizes.items()]
 
 
 def link_loads_bytes(graph: Graph, transfers: list[Transfer]) -> dict[tuple[str, str], float]:

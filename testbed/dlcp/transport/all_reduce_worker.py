@@ -1,4 +1,5 @@
-"""Synchronous data-parallel training without servers: every worker applies the same update to the means it was given.
+"""Synchronous data-parallel training whose workers hold the parameters: each applies the same update to the means that
+it was given.
 
 A tensor's gradient is all-reduced as soon as it is ready, in a thread of its own, so that other tensors move on while
 this worker computes.

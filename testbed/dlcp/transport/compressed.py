@@ -8,29 +8,26 @@ server holds none. A method may take several such rounds for a tensor.
 from __future__ import annotations
 
 import math
-import threading
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
+from dlcp.transport.all_reduce_worker import AllReduceWorker
 from dlcp.transport.bounds import Bounds
 from dlcp.transport.coding import CodedJob
-from dlcp.transport.compression.base import Compressor
+from dlcp.transport.compression.base import Code, Compressor
 from dlcp.transport.endpoint import Completion, Endpoint, Floats, Leg, MessageKey, Values
 from dlcp.transport.optimizer import Optimizer
 from dlcp.transport.parameter_server import ServedRank
+from dlcp.transport.ring import AllReduced
 from dlcp.transport.values import held_as
-from dlcp.transport.waiting import STALL_TIMEOUT_S, Patience
-
-_SLICE_S = 0.2
-"""How soon the thread sees that it is to end."""
+from dlcp.transport.waiting import STALL_TIMEOUT_S
 
 
-class CompressedWorker:
-    """A worker's side, with the face of roles.GradientWorker. Gradients are coded by the thread that pushes them, as on
-    a device that computes one thing at a time; later rounds, decoding and updates are done by a thread of its own.
+class CompressedWorker(AllReduceWorker):
+    """A worker's side. Gradients are coded by the thread that pushes them, as on a device that computes one thing at a
+    time; later rounds, decoding and updates are the other thread's.
 
     servers: their ranks, as Tensor.server counts them. parameters: the whole flat vector, updated in place.
     optimizer: without momentum where the compressors have their own. codec_s: iteration → CPU seconds of encoding and
@@ -49,120 +46,50 @@ class CompressedWorker:
         bounds: Bounds | None = None,
         stall_timeout_s: float = STALL_TIMEOUT_S,
     ) -> None:
-        self.parameters = parameters
-        self.gradient = np.zeros_like(parameters)
-        self.patience = Patience(stall_timeout_s)
-        self.completions: list[Completion] = []
+        super().__init__(job.tensors, parameters, optimizer, stall_timeout_s)
         self.codec_s: dict[int, float] = {}
+        self._completions: list[Completion] = []
         self._endpoint = endpoint
         self._job = job
         self._compressors = compressors
         self._servers = servers
-        self._optimizer = optimizer
-        self._state = [optimizer.state(t, parameters[one.start : one.stop]) for t, one in enumerate(job.tensors)]
         self._bounds = bounds
         self._answers = {
-            job.number(tensor, round_, Leg.PULL): _room(exchange.pull.elements, held_as(exchange.pull.dtype))
+            job.number(tensor, round_, Leg.PULL): _room(exchange.pull)
             for tensor, compressor in enumerate(compressors)
             for round_, exchange in enumerate(compressor.exchanges)
         }
+        self._means: dict[int, Floats] = {}
+        self._pushing = [0] * len(job.tensors)
         job.declare(endpoint)
-        self._arrived_s = [-math.inf] * len(job.tensors)
-        self._sending = 0
-        self._changed = threading.Condition()
-        self._failure: BaseException | None = None
-        self._ending = False
-        self._thread = threading.Thread(target=self._move, daemon=True, name="compressed-worker")
         self._thread.start()
 
-    def gradient_slot(self, tensor: int) -> Floats:
-        """Where this tensor's gradient goes; waits until the exchange before is over."""
-        self.await_parameters([tensor])
-        found = self._job.tensors[tensor]
-        return self.gradient[found.start : found.stop]
+    @property
+    def completions(self) -> list[Completion]:
+        """Of every message at this rank so far."""
+        return self._completions
 
-    def push(self, iteration: int, tensor: int) -> float:
-        """Code the gradient in this tensor's slot, send it, and expect what comes of it; returns the CPU seconds that
-        coding took.
-
-        From here until await_parameters returns, the tensor's parameters are being overwritten.
-        """
-        found = self._job.tensors[tensor]
-        with self._changed:
-            self._arrived_s[tensor] = math.inf
+    def _start(self, tensor: int, iteration: int, gradient: Floats) -> float:
         before_s = time.thread_time()
-        code = self._compressors[tensor].first(iteration, self.gradient[found.start : found.stop])
+        code = self._compressors[tensor].first(iteration, gradient)
         took_s = self._coded(iteration, before_s)
         self._exchange(iteration, tensor, 0, code)
         return took_s
 
-    def await_parameters(self, tensors: Iterable[int]) -> float:
-        """Wait until these tensors hold their newest parameters; returns when the last of them was complete
-        (CLOCK_MONOTONIC seconds, -inf for tensors that were never pushed)."""
-        wanted = list(tensors)
-        with self._changed:
-            self.patience.wait_until(
-                lambda: all(self._arrived_s[tensor] < math.inf for tensor in wanted),
-                self._news,
-                lambda: [
-                    f"the update of tensor {t} ({self._peer(t)})" for t in wanted if self._arrived_s[t] == math.inf
-                ],
-            )
-        return max((self._arrived_s[tensor] for tensor in wanted), default=-math.inf)
-
-    def finish(self) -> float:
-        """Wait for everything that is under way; returns when the last parameters were complete."""
-        last_s = self.await_parameters(range(len(self._job.tensors)))
-        with self._changed:
-            self.patience.wait_until(
-                lambda: not self._sending, self._news, lambda: [f"the end of {self._sending} pushes"]
-            )
-        return last_s
-
-    def close(self) -> None:
-        """End the thread; call it before the endpoint is closed."""
-        self._ending = True
-        self._thread.join()
-
-    def _peer(self, tensor: int) -> int:
-        return self._servers[self._job.tensors[tensor].server]
-
-    def _exchange(self, iteration: int, tensor: int, round_: int, code: Values) -> None:
-        """Expect a round's answer, and send its code."""
-        peer = self._peer(tensor)
-        pushed, pulled = (self._job.number(tensor, round_, leg) for leg in (Leg.PUSH, Leg.PULL))
-        bound = self._bounds.push(iteration) if self._bounds else None
-        with self._changed:
-            self._sending += 1
-        self._endpoint.receive(peer, MessageKey(iteration, pulled, Leg.PULL), self._answers[pulled])
-        self._endpoint.send(peer, MessageKey(iteration, pushed, Leg.PUSH), code, bound=bound)
-
-    def _news(self, timeout_s: float) -> bool:
-        """Wait for the thread to report; the lock is held. Raises what ended the thread."""
-        found = self._failure is not None or self._changed.wait(timeout_s)
-        if self._failure is not None:
-            raise self._failure
+    def _poll(self, timeout_s: float) -> list[AllReduced]:
+        found = []
+        for completion in self._endpoint.wait(timeout_s):
+            self._completions.append(completion)
+            if not completion.received:
+                with self._changed:
+                    self._pushing[self._job.place(completion.key.tensor)[0]] -= 1
+                    self._changed.notify_all()
+            elif reduced := self._take(completion):
+                found.append(reduced)
         return found
 
-    def _move(self) -> None:
-        """The thread: take what arrives."""
-        try:
-            while not self._ending:
-                for completion in self._endpoint.wait(_SLICE_S):
-                    self.completions.append(completion)
-                    if completion.received:
-                        self._take(completion)
-                    else:
-                        with self._changed:
-                            self._sending -= 1
-                            self._changed.notify_all()
-        except BaseException as error:
-            with self._changed:
-                self._failure = error
-                self._changed.notify_all()
-
-    def _take(self, completion: Completion) -> None:
-        """A round's answer is there: begin the next, or update the parameters."""
+    def _take(self, completion: Completion) -> AllReduced | None:
+        """A round's answer is there: begin the next; after the last, the tensor's mean is whole."""
         iteration, number = completion.key.iteration, completion.key.tensor
         tensor, round_ = self._job.place(number)
         compressor, answer = self._compressors[tensor], _arrived(self._answers[number], completion)
@@ -171,14 +98,31 @@ class CompressedWorker:
             code = compressor.next(iteration, round_ + 1, answer)
             self._coded(iteration, before_s)
             self._exchange(iteration, tensor, round_ + 1, code)
-            return
-        mean = compressor.decode(iteration, answer)
+            return None
+        self._means[tensor] = compressor.decode(iteration, answer)
         self._coded(iteration, before_s)
-        found = self._job.tensors[tensor]
-        self._optimizer.step(iteration, self.parameters[found.start : found.stop], self._state[tensor], mean)
+        return AllReduced(tensor, iteration, 0, 0.0, 0, completion.start_s, time.monotonic())
+
+    def _exchange(self, iteration: int, tensor: int, round_: int, code: Values) -> None:
+        """Expect a round's answer, and send its code."""
+        peer = self._servers[self._job.tensors[tensor].server]
+        pushed, pulled = (self._job.number(tensor, round_, leg) for leg in (Leg.PUSH, Leg.PULL))
+        bound = self._bounds.push(iteration) if self._bounds else None
         with self._changed:
-            self._arrived_s[tensor] = time.monotonic()
-            self._changed.notify_all()
+            self._pushing[tensor] += 1
+        self._endpoint.receive(peer, MessageKey(iteration, pulled, Leg.PULL), self._answers[pulled])
+        self._endpoint.send(peer, MessageKey(iteration, pushed, Leg.PUSH), code, bound=bound)
+
+    def _mean(self, tensor: int) -> Floats:
+        return self._means.pop(tensor)
+
+    def _is_free(self, tensor: int) -> bool:
+        return not self._pushing[tensor]
+
+    def _missing(self) -> list[str]:
+        waiting = [t for t, arrived_s in enumerate(self._arrived_s) if arrived_s == math.inf]
+        found = [f"the mean of tensor {t} from rank {self._servers[self._tensors[t].server]}" for t in waiting]
+        return found + [f"the end of the push of tensor {t}" for t, count in enumerate(self._pushing) if count]
 
     def _coded(self, iteration: int, before_s: float) -> float:
         """Note what this thread spent on coding since an instant of its own clock."""
@@ -225,9 +169,7 @@ class CompressedServer(ServedRank):
         own = [number for number, tensor in enumerate(job.tensors) if tensor.server == index]
         self._progress = {tensor: _Progress(0, 0, set(workers), 0) for tensor in own}
         self._inbox = {
-            job.number(tensor, round_, Leg.PUSH): [
-                _room(exchange.push.elements, held_as(exchange.push.dtype)) for _ in workers
-            ]
+            job.number(tensor, round_, Leg.PUSH): [_room(exchange.push) for _ in workers]
             for tensor in own
             for round_, exchange in enumerate(compressors[tensor].exchanges)
         }
@@ -296,8 +238,8 @@ class CompressedServer(ServedRank):
             self._endpoint.receive(worker, key, buffer, bound=bound)
 
 
-def _room(elements: int, dtype: np.dtype[np.generic]) -> Values:
-    return np.zeros(elements, dtype)
+def _room(code: Code) -> Values:
+    return np.zeros(code.elements, held_as(code.dtype))
 
 
 def _arrived(buffer: Values, completion: Completion) -> Values:

@@ -19,7 +19,8 @@ class Pusher:
         self._missing = list(self._elements)
 
     def put(self, iteration: int, places: list[Piece], gradient: Floats | None) -> float:
-        """Take a parameter's flat gradient; None: zeros. Returns the seconds that slots had to be waited for.
+        """Take a parameter's flat gradient; None: zeros. Returns the seconds that slots had to be waited for, and that
+        coding took.
 
         Waits for the push before of the same tensors. TransportError when a rank is gone.
         """
@@ -33,5 +34,5 @@ class Pusher:
             self._missing[piece.tensor] -= piece.stop - piece.start
             if self._missing[piece.tensor] == 0:
                 self._missing[piece.tensor] = self._elements[piece.tensor]
-                self._worker.push(iteration, piece.tensor)
+                waited_s += self._worker.push(iteration, piece.tensor)
         return waited_s

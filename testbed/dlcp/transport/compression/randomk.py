@@ -22,6 +22,7 @@ class RandomK(Compressor):
     def __init__(self, knobs: Compression, share: Share) -> None:
         super().__init__(knobs, share)
         self._memory = Memory(share.elements if share.worker >= 0 else 0, knobs.error_feedback)
+        self._chosen: Indices = np.zeros(0, np.intp)
 
     @classmethod
     def plan(cls, knobs: Compression, share: Share) -> tuple[Exchange, ...]:
@@ -30,7 +31,7 @@ class RandomK(Compressor):
 
     def first(self, iteration: int, gradient: Floats) -> Values:
         whole = self._memory.add_to(gradient)
-        chosen = self.chosen(iteration)
+        chosen = self._chosen = self.chosen(iteration)
         code = whole[chosen]
         if not self.knobs.error_feedback:
             return code * np.float32(whole.size / len(chosen))
@@ -40,7 +41,7 @@ class RandomK(Compressor):
 
     def decode(self, iteration: int, answer: Values) -> Floats:
         found = np.zeros(self.share.elements, np.float32)
-        found[self.chosen(iteration)] = answer
+        found[self._chosen] = answer
         return found
 
     def merge(self, iteration: int, number: int, codes: list[Values]) -> Values:
