@@ -5,7 +5,14 @@ import pytest
 from dlcp.agents.jobs import JobSpec, LayerWork
 from dlcp.model.topology import LeafSpine, Star
 from dlcp.model.workload import TransportSettings
-from dlcp.substrates.ideal import Transfer, ideal_communication_s, ideal_iteration_s, link_loads_bytes, transfers_of, transfers_seen
+from dlcp.substrates.ideal import (
+    Transfer,
+    ideal_communication_s,
+    ideal_iteration_s,
+    link_loads_bytes,
+    transfers_of,
+    transfers_seen,
+)
 
 
 def test_incast_is_limited_by_the_servers_link() -> None:
