@@ -16,11 +16,8 @@ from dlcp.model.load import experiment_names, find_experiment
 from dlcp.runner.check import Ready, ready
 from dlcp.runner.execute import Execution, Listener, execute
 from dlcp.runner.outline import Outline, outline
-from dlcp.runner.plan import Cell, Unsupported
+from dlcp.runner.plan import Cell, Unsupported, usual_substrate
 from dlcp.runner.preflight import preflight
-
-SUBSTRATE = "emulate"
-
 
 @dataclass(frozen=True)
 class Part:
@@ -124,6 +121,6 @@ def _whole(name: str) -> Ready:
 
 def _part(whole: Ready, results: Path, outlined: Callable[..., Outline] = outline) -> Part:
     try:
-        return Part(whole, outlined(reduced(whole), SUBSTRATE, results))
+        return Part(whole, outlined(reduced(whole), usual_substrate(whole), results))
     except MachineCannot as problem:
         return Part(whole, None, f"{problem.where}: {problem.what}")
