@@ -19,6 +19,7 @@ from dlcp.runner.outline import Outline, outline
 from dlcp.runner.plan import Cell, Unsupported, usual_substrate
 from dlcp.runner.preflight import preflight
 
+
 @dataclass(frozen=True)
 class Part:
     """One shipped experiment. whole: as its file has it. outline: of the reduced one; None: this machine cannot make
