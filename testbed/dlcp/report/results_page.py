@@ -154,10 +154,10 @@ def _gains(told: Sequence[_Told]) -> Iterable[str]:
     yield "## Over the best other scheme"
     yield ""
     yield (
-        "Additional training speed: the best other scheme's job completion over DLCP's, minus one. `best other` is the "
-        "one that is nearest; the interval is that of the smallest gain over any other scheme, so that choosing the best "
-        "after looking does not narrow it (report/best.py). `at most` is what a perfect transport (line rate, perfectly "
-        "overlapped) would add to the best other: no scheme that moves all bytes can exceed it."
+        "Additional training speed: the best other scheme's job completion over DLCP's, minus one. `best other` is "
+        "the one that is nearest; the interval is that of the smallest gain over any other scheme, so that choosing "
+        "the best after looking does not narrow it (report/best.py). `at most` is what a perfect transport (line rate, "
+        "perfectly overlapped) would add to the best other: no scheme that moves all bytes can exceed it."
     )
     yield ""
     yield "| experiment | job | lab links | byte scale × dilation | best other | additional speed | at most |"
