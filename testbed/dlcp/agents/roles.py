@@ -68,7 +68,7 @@ def optimizer(spec: JobSpec) -> Sgd:
 
 def note_coding(role: Rank, rows: list[Iteration]) -> None:
     """Tell a worker's iterations what it spent on coding in them."""
-    if isinstance(role, CompressedWorker):
+    if isinstance(role, CompressedWorker | TransposeWorker):
         for row in rows:
             row.codec_s = role.codec_s.get(row.number, 0.0)
 

@@ -242,6 +242,24 @@ class PhaseBound(Frozen):
     check_every: int = Field(ge=1)
 
 
+class TimeBounds(Frozen):
+    """How long a stage of an all-reduce may take (UBT of OptiReduce, NSDI 2025); see transport/stage_times.py.
+
+    warmup_iterations: so many iterations lose nothing and are measured. quantile: of their stages' times, the hard
+    bound tB. tail_share: of a message's bytes; once they are there, the rest is waited for until wait_share beyond the
+    expected time tC. loss_low, loss_high: the loss of a stage that lets wait_share shrink, and grow. repair: what the
+    network lost is sent again while there is time.
+    """
+
+    warmup_iterations: int = Field(default=3, ge=1)
+    quantile: Fraction = 0.95
+    tail_share: Fraction = 0.99
+    wait_share: Fraction = 0.1
+    loss_low: Fraction = 0.0001
+    loss_high: Fraction = 0.001
+    repair: bool = False
+
+
 class TransportSettings(Frozen):
     """What an agent must know to open its end of a scheme's transport. Pure data; sent to the agent as JSON.
 
@@ -260,6 +278,8 @@ class TransportSettings(Frozen):
     tag_all: messages of which nothing may be lost are measured and tagged like bounded ones. resend_last: what is sent
     again waits for the end of its message's first pass. demote_after_bytes: each time that a message has sent so many,
     it travels one queue lower. early_close: see EarlyClose; phases: see PhaseBound.
+    For a transpose alone: at_once: see TransposeAllReduce; hadamard: what travels is a code that spreads losses;
+    time_bounds: stages are closed in time.
     """
 
     kind: Literal["tcp", "dlcp", "masked"]
@@ -297,6 +317,9 @@ class TransportSettings(Frozen):
     demote_after_bytes: tuple[int, ...] = Field(default=(), max_length=MOST_DEMOTIONS)
     early_close: EarlyClose | None = None
     phases: PhaseBound | None = None
+    at_once: int = Field(default=0, ge=0)
+    hadamard: bool = False
+    time_bounds: TimeBounds | None = None
 
 
 class HostSettings(Frozen):

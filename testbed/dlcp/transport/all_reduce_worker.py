@@ -93,7 +93,7 @@ class AllReduceWorker(ABC):
         """Move all-reduces on; those whose mean is whole. Returns after timeout_s, or when anything is new."""
 
     @abstractmethod
-    def _mean(self, tensor: int) -> Floats:
+    def _mean(self, done: AllReduced) -> Floats:
         """The mean that a finished all-reduce left; it may be used up as scratch space."""
 
     @abstractmethod
@@ -134,7 +134,7 @@ class AllReduceWorker(ABC):
 
     def _update(self, done: AllReduced) -> None:
         found = self._tensors[done.tensor]
-        parameters, mean = self.parameters[found.start : found.stop], self._mean(done.tensor)
+        parameters, mean = self.parameters[found.start : found.stop], self._mean(done)
         self._optimizer.step(done.iteration, parameters, self._state[done.tensor], mean)
         with self._changed:
             self._arrived_s[done.tensor] = done.end_s

@@ -2,8 +2,7 @@
 
 The code of a vector has the same length and energy, and every value of it stands for all values of the vector. A hole
 in the code is noise of small amplitude in the vector, not a stretch of zeros. A vector whose length is no power of two
-is transformed twice, in its first and in its last 2^k values, which overlap: so nothing is padded. A
-paper's own code pads.
+is transformed twice, in its first and in its last 2^k values, which overlap, so that nothing is padded.
 """
 
 from __future__ import annotations

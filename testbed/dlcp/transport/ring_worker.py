@@ -62,8 +62,8 @@ class RingWorker(AllReduceWorker):
     def _poll(self, timeout_s: float) -> list[AllReduced]:
         return self._ring.wait(timeout_s)
 
-    def _mean(self, tensor: int) -> Floats:
-        found = self._tensors[tensor]
+    def _mean(self, done: AllReduced) -> Floats:
+        found = self._tensors[done.tensor]
         return self.gradient[found.start : found.stop]
 
     def _missing(self) -> list[str]:

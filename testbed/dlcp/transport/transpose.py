@@ -17,8 +17,9 @@ from typing import Literal
 import numpy as np
 
 from dlcp.transport.bounds import Bounds
-from dlcp.transport.endpoint import RELIABLE, Completion, Droppable, Endpoint, Floats, Leg, MessageKey, Placement
+from dlcp.transport.endpoint import RELIABLE, Bound, Completion, Droppable, Endpoint, Floats, Leg, MessageKey, Placement
 from dlcp.transport.ring import AllReduced, chunk_cuts
+from dlcp.transport.stage_times import StageTimes
 from dlcp.transport.values import packets, rescale
 
 ROUND = {Leg.PUSH: "piece", Leg.PULL: "result"}
@@ -84,7 +85,7 @@ class TransposeAllReduce:
     endpoint: knows all other ranks. bounds: what the pieces (push) and the results (pull) may lose, by iteration.
     holes: a hole in a piece counts as `zero`; or the mean is over those that arrived (`rescale`); or it holds that
     rank's value of the iteration before (`last`). at_once: how many messages of a tensor a rank sends at a time, to the
-    ranks after it in turn; 0: all.
+    ranks after it in turn; 0: all. times: closes what takes too long.
 
     `declare` and `start` may be called by any thread, `wait` by one thread, which moves everything on.
     """
@@ -98,6 +99,7 @@ class TransposeAllReduce:
         *,
         holes: Literal["zero", "rescale", "last"] = "zero",
         at_once: int = 0,
+        times: StageTimes | None = None,
     ) -> None:
         if not 0 <= rank < size or size < 2:
             raise ValueError(f"a transpose all-reduce of {size} has no rank {rank}, or nobody to talk to")
@@ -108,6 +110,7 @@ class TransposeAllReduce:
         self._bounds = bounds
         self._holes = holes
         self._at_once = at_once or 2 * size
+        self._times = times
         self._others = [(rank + step) % size for step in range(1, size)]
         self._shapes: dict[int, _Shape] = {}
         self._runs: dict[int, _Run] = {}
@@ -153,7 +156,8 @@ class TransposeAllReduce:
             for rank in self._others:
                 if rank in pieces:
                     self._expect(tensor, run, Leg.PUSH, rank)
-            self._expect_results(tensor, run)
+            if not (pieces and self._is_timed(iteration)):  # else the time of the second leg begins after the first
+                self._expect_results(tensor, run)
             run.to_send.extend((Leg.PUSH, owner) for owner in self._others if owner in results)
             self._send_more(tensor, run)
 
@@ -205,21 +209,38 @@ class TransposeAllReduce:
             raise ValueError(f"tensor {tensor} has {elements} contiguous float32, not {data.shape} {data.dtype}")
         return shape
 
+    def _is_timed(self, iteration: int) -> bool:
+        return self._times is not None and self._times.bounds(iteration)
+
+    def _bound(self, leg: Leg, iteration: int) -> Bound:
+        """What a message may lose that is not closed. Where lost packets are sent again, only time takes anything."""
+        if self._times is not None and self._times.repairs:
+            return RELIABLE
+        return self._bounds.push(iteration) if leg is Leg.PUSH else self._bounds.pull(iteration)
+
     def _expect(self, tensor: int, run: _Run, leg: Leg, peer: int) -> None:
         """Register one message into this rank: a piece into the inbox, a result over this rank's own values."""
         shape = self._shapes[tensor]
         key = self._key(tensor, run, leg, self.rank if leg is Leg.PUSH else peer)
+        bound, deadline = self._bound(leg, run.iteration), None
+        if self._times is not None:
+            deadline = self._times.deadline(leg, run.iteration, self._begins_s(run, leg))
         if leg is Leg.PULL:
-            self._endpoint.receive(
-                peer, key, shape.chunk(shape.result, peer), placement=Placement.KEEP,
-                bound=self._bounds.pull(run.iteration),
-            )  # fmt: skip
+            result = shape.chunk(shape.result, peer)
+            self._endpoint.receive(peer, key, result, placement=Placement.KEEP, bound=bound, deadline=deadline)
             return
         self._endpoint.receive(
             peer, key, shape.inbox[peer], placement=Placement.KEEP if self._holes == "last" else Placement.ZERO,
-            bound=self._bounds.push(run.iteration),
+            bound=bound, deadline=deadline,
             contributors=shape.arrived[peer] if self._holes == "rescale" else None,
         )  # fmt: skip
+
+    def _begins_s(self, run: _Run, leg: Leg) -> float:
+        """When a leg's time begins at this rank. Who owns no chunk sees only the second: it allows for the first."""
+        own_s = run.stages[leg].start_s
+        if leg is Leg.PULL and self._times is not None and not run.stages[Leg.PUSH].bytes:
+            own_s += self._times.hard_s(Leg.PUSH)
+        return own_s
 
     def _expect_results(self, tensor: int, run: _Run) -> None:
         for owner in self._others:
@@ -232,8 +253,8 @@ class TransposeAllReduce:
             leg, peer = run.to_send.popleft()
             run.sending.add((leg, peer))
             data = shape.chunk(run.sent, peer) if leg is Leg.PUSH else shape.mean
-            bound = self._bounds.push(run.iteration) if leg is Leg.PUSH else self._bounds.pull(run.iteration)
             owner = peer if leg is Leg.PUSH else self.rank
+            bound = self._bound(leg, run.iteration)
             self._endpoint.send(peer, self._key(tensor, run, leg, owner), data, bound=bound)
 
     def _key(self, tensor: int, run: _Run, leg: Leg, owner: int) -> MessageKey:
@@ -260,9 +281,18 @@ class TransposeAllReduce:
         return done
 
     def _end_stage(self, tensor: int, run: _Run, leg: Leg) -> None:
-        if leg is Leg.PUSH:
-            self._reduce(tensor, run)
-            run.to_send.extend((Leg.PULL, peer) for peer in self._others)
+        """All messages of a leg into this rank are over."""
+        stage = run.stages[leg]
+        if self._times is not None:
+            took_s = max(0.0, stage.end_s - self._begins_s(run, leg))
+            self._times.over(leg, run.iteration, took_s, 1 - stage.lost_bytes / stage.bytes)
+        if leg is Leg.PULL:
+            return
+        self._reduce(tensor, run)
+        run.to_send.extend((Leg.PULL, peer) for peer in self._others)
+        if self._is_timed(run.iteration):
+            run.stages[Leg.PULL].start_s = time.monotonic()
+            self._expect_results(tensor, run)
 
     def _reduce(self, tensor: int, run: _Run) -> None:
         """The mean of this rank's chunk, summed in rank order."""

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import time
+
+import numpy as np
+
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.all_reduce_worker import AllReduceWorker, chunks_must_arrive
 from dlcp.transport.bounds import Bounds
 from dlcp.transport.endpoint import Completion, Endpoint, Floats
+from dlcp.transport.hadamard import Rotation
 from dlcp.transport.optimizer import Optimizer
 from dlcp.transport.ring import AllReduced
+from dlcp.transport.stage_times import StageTimes
 from dlcp.transport.tagging import Tensor
 from dlcp.transport.transpose import TransposeAllReduce
 from dlcp.transport.waiting import STALL_TIMEOUT_S
 
 
 class TransposeWorker(AllReduceWorker):
-    """One worker among `size`; the endpoint knows all the others. bounds: by iteration.
+    """One worker among `size`; the endpoint knows all the others. bounds: by iteration. codec_s: iteration → CPU seconds
+    of coding.
 
     Declares the tensors; all ranks do so before any pushes.
     """
@@ -33,7 +40,17 @@ class TransposeWorker(AllReduceWorker):
         stall_timeout_s: float = STALL_TIMEOUT_S,
     ) -> None:
         super().__init__(tensors, parameters, optimizer, stall_timeout_s)
-        self._transpose = TransposeAllReduce(endpoint, rank, size, bounds, holes=settings.holes)
+        self._transpose = TransposeAllReduce(
+            endpoint, rank, size, bounds, holes=settings.holes, at_once=settings.at_once,
+            times=None if settings.time_bounds is None else StageTimes(settings.time_bounds),
+        )  # fmt: skip
+        self.codec_s: dict[int, float] = {}
+        self._codes: dict[int, tuple[Rotation, Floats]] = {}
+        if settings.hadamard:  # a tensor's number is a seed that all ranks know
+            self._codes = {
+                number: (Rotation(tensor.elements, number), np.zeros(tensor.elements, np.float32))
+                for number, tensor in enumerate(tensors)
+            }
         for number, tensor in enumerate(tensors):
             self._transpose.declare(
                 number, tensor.elements, queue=tensor.queue,
@@ -48,8 +65,15 @@ class TransposeWorker(AllReduceWorker):
         return self._transpose.completions
 
     def _start(self, tensor: int, iteration: int, gradient: Floats) -> float:
-        self._transpose.start(tensor, iteration, gradient)
-        return 0.0
+        if tensor not in self._codes:
+            self._transpose.start(tensor, iteration, gradient)
+            return 0.0
+        began_s = time.thread_time()
+        rotation, code = self._codes[tensor]
+        rotation.encode(gradient, code)
+        took_s = self._spent(iteration, began_s)
+        self._transpose.start(tensor, iteration, code)
+        return took_s
 
     def _poll(self, timeout_s: float) -> list[AllReduced]:
         before = len(self.completions)
@@ -59,8 +83,20 @@ class TransposeWorker(AllReduceWorker):
                 self._changed.notify_all()  # whoever waits for a slot: what was sent from it may be over
         return found
 
-    def _mean(self, tensor: int) -> Floats:
-        return self._transpose.result(tensor)
+    def _mean(self, done: AllReduced) -> Floats:
+        mean = self._transpose.result(done.tensor)
+        if done.tensor in self._codes:
+            began_s = time.thread_time()
+            self._codes[done.tensor][0].decode(mean)
+            self._spent(done.iteration, began_s)
+        return mean
+
+    def _spent(self, iteration: int, began_s: float) -> float:
+        """Note what coding took since began_s, of this thread's CPU."""
+        took_s = time.thread_time() - began_s
+        with self._changed:
+            self.codec_s[iteration] = self.codec_s.get(iteration, 0.0) + took_s
+        return took_s
 
     def _is_free(self, tensor: int) -> bool:
         return self._transpose.is_free(tensor)
