@@ -20,8 +20,8 @@ from dlcp.transport.waiting import STALL_TIMEOUT_S
 
 
 class TransposeWorker(AllReduceWorker):
-    """One worker among `size`; the endpoint knows all the others. bounds: by iteration. codec_s: iteration → CPU seconds
-    of coding.
+    """One worker among `size`; the endpoint knows all the others. bounds: by iteration. codec_s: iteration → CPU
+    seconds of coding.
 
     Declares the tensors; all ranks do so before any pushes.
     """
