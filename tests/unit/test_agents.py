@@ -22,7 +22,7 @@ from dlcp.agents.profile import backward_phases, forward_phases, synthetic_gradi
 from dlcp.agents.session import JobResult
 from dlcp.errors import Problem
 from dlcp.model.result import TABLES
-from dlcp.model.workload import TransportSettings
+from dlcp.model.workload import TimeBounds, TransportSettings
 from dlcp.substrates.audit import broken_promises
 from dlcp.substrates.ideal import transfers_of
 
@@ -139,6 +139,27 @@ def test_transpose_job__leaves_identical_parameters_and_every_piece_and_result(
     assert all(carried[b, a, "pull"] == size for (a, b, leg), size in carried.items() if leg == "push")
     assert len(carried) == 12, "each of three to two others, on two legs"
     assert set(messages["loss_bound"]) <= {settings.loss_bound, 0.0}
+
+
+@pytest.mark.parametrize("hadamard", [False, True])
+def test_optireduce__workers_drift_from_the_first_result_that_lost_something(
+    zygote: Zygote, hadamard: bool, tmp_path: Path
+) -> None:
+    """An eager stop closes a message that may lose anything at its first packet."""
+    settings = TransportSettings(
+        kind="dlcp", stop="eager", must_arrive_below_packets=0, hadamard=hadamard,
+        time_bounds=TimeBounds(warmup_iterations=2),
+    )  # fmt: skip
+    result = done(zygote, TRANSPOSE, settings, tmp_path)
+    messages, iterations = result.messages, result.iterations
+    assert broken_promises(iterations, messages, drift_lasts=True) == ""
+    lost = {i for i, leg, size in zip(messages["iteration"], messages["leg"], messages["lost_bytes"], strict=True)
+            if leg == "pull" and size}  # fmt: skip
+    assert lost == set(range(2, TRANSPOSE.iterations))
+    assert {b for i, b in zip(messages["iteration"], messages["loss_bound"], strict=True) if i >= 2} == {1.0}
+    held = set(zip(iterations["iteration"], iterations["parameters_crc32"], strict=True))
+    apart = [sum(one == i for one, _ in held) for i in range(TRANSPOSE.iterations)]
+    assert apart == [1, 1] + [3] * (TRANSPOSE.iterations - 2)
 
 
 @pytest.mark.parametrize("every", [1, 3])

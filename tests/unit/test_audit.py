@@ -19,12 +19,28 @@ def test_a_run_within_its_bounds_keeps_every_promise() -> None:
     assert broken_promises(ITERATIONS, MESSAGES) == ""
 
 
-def test_workers_may_differ_only_where_pulls_were_allowed_to_lose() -> None:
+def lossy_pull() -> dict[str, list[Any]]:
+    """The pull of iteration 0 lost 10 of its 1000 B, as it might."""
+    messages = copy.deepcopy(MESSAGES)
+    messages["loss_bound"][1], messages["lost_bytes"][1], messages["delivered_bytes"][1] = 0.01, 10, 990
+    return messages
+
+
+def test_workers_may_differ_only_where_pulls_lost_something() -> None:
     iterations, messages = copy.deepcopy(ITERATIONS), copy.deepcopy(MESSAGES)
     iterations["parameters_crc32"][1] = 8
     assert "different parameters after iteration 0" in broken_promises(iterations, messages)
     messages["loss_bound"][1] = 0.01
-    assert broken_promises(iterations, messages) == ""
+    assert "different parameters after iteration 0" in broken_promises(iterations, messages), "it might, but did not"
+    assert broken_promises(iterations, lossy_pull()) == ""
+
+
+@pytest.mark.parametrize("drift_lasts", [False, True])
+def test_what_a_pull_lost_is_mended_by_the_next_only_where_it_carries_parameters(drift_lasts: bool) -> None:
+    iterations = copy.deepcopy(ITERATIONS)
+    iterations["parameters_crc32"][3] = 8
+    found = broken_promises(iterations, lossy_pull(), drift_lasts=drift_lasts)
+    assert found == ("" if drift_lasts else "workers hold different parameters after iteration 1")
 
 
 @pytest.mark.parametrize(

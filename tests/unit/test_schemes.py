@@ -26,6 +26,34 @@ def dlcp(**knobs: object) -> Scheme:
     return schemes.scheme_class("dlcp").model_validate(knobs)
 
 
+TRANSPOSE = Job(workload="model", workers=("h1", "h2"), pattern="transpose", iterations=10)
+
+
+def test_optireduce__is_for_workers_that_sum_among_themselves_and_for_long_jobs() -> None:
+    scheme = schemes.scheme_class("optireduce")
+    scheme().for_job(TRANSPOSE, MODEL)
+    for job in (JOB, RING):
+        with pytest.raises(UnfitError, match=f"has the pattern {job.pattern}"):
+            scheme().for_job(job, MODEL)
+    with pytest.raises(UnfitError, match="warmup: 10 measured iterations leave none of 10"):
+        scheme.model_validate({"warmup": 10}).for_job(TRANSPOSE, MODEL)
+    with pytest.raises(ValidationError, match="loss_low"):
+        scheme.model_validate({"loss_low": 0.1})
+
+
+def test_optireduce__bounds_time_and_asks_nothing_of_switches() -> None:
+    scheme = schemes.scheme_class("optireduce").model_validate({"warmup": 5, "senders_at_once": 2, "repair": True})
+    found = scheme.transport(DILATED)
+    assert found.time_bounds is not None
+    assert (found.time_bounds.warmup_iterations, found.time_bounds.quantile, found.at_once) == (5, 0.95, 2)
+    assert found.hadamard
+    assert found.time_bounds.repair
+    assert (found.selective_drop, found.priority_queues, found.must_arrive_below_packets) == ("off", 1, 0)
+    intent = scheme.intent(BUFFER_BYTES)
+    assert intent.load_balancing == "flow-hash"
+    assert all(profile is None for queue in intent.queues.values() for profile in queue.profiles)
+
+
 def test_names__are_the_files() -> None:
     assert {"tcp", "tcp-tuned", "dlcp"} <= set(schemes.names())
     with pytest.raises(KeyError):

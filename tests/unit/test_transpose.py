@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -9,11 +10,12 @@ import numpy as np
 import pytest
 from loopback import TCP, together, transpose
 
-from dlcp.model.workload import TransportSettings
+from dlcp.model.workload import TimeBounds, TransportSettings
 from dlcp.transport.bounds import Bounds
 from dlcp.transport.endpoint import Completion, Endpoint, Floats, Leg, MessageKey, TransportError, Values
 from dlcp.transport.optimizer import Sgd
 from dlcp.transport.ring import AllReduced
+from dlcp.transport.stage_times import StageTimes
 from dlcp.transport.tagging import plan_tensors
 from dlcp.transport.transpose import TransposeAllReduce
 from dlcp.transport.transpose_worker import TransposeWorker
@@ -128,6 +130,45 @@ def test_last__fills_a_hole_with_the_values_of_the_iteration_before() -> None:
     assert set(np.unique(found[0][1][0])) == {2.0, 5.0}, "2 and 2, or 2 and the 8 of before"
 
 
+@pytest.mark.parametrize("repair", [False, True])
+def test_times__close_a_stage_without_the_rank_that_is_late(repair: bool) -> None:
+    """Rank 2 begins only when the others are through. In its piece of their sums it is missing; of its own sum each of
+    them keeps what it had. Nothing is left under way, neither here nor there."""
+    time_bounds = TimeBounds(warmup_iterations=1, repair=repair)
+    settings = TransportSettings(kind="dlcp", time_bounds=time_bounds, must_arrive_below_packets=0)
+    size, elements, late = 3, 30 * 360, 2
+    through = threading.Barrier(size)
+    times = [StageTimes(time_bounds) for _ in range(size)]
+    with transpose(settings, size) as endpoints:
+        reducers = []
+        for rank in range(size):
+            reducers += reducers_of(endpoints, [elements], settings, times=times[rank])[rank : rank + 1]
+        reduce_all(reducers, [[np.full(elements, rank + 1, np.float32)] for rank in range(size)])
+        for one in times:
+            for leg in Leg:
+                one.over(leg, 0, 0.3, 1.0)  # as if that had been the slowest of the measured stages
+
+        def second(rank: int) -> tuple[AllReduced, Floats]:
+            if rank == late:
+                through.wait(20)
+            reducers[rank].start(0, 1, np.full(elements, rank + 1, np.float32))
+            found: list[AllReduced] = []
+            while not found:
+                found += reducers[rank].wait(1.0)
+            result = reducers[rank].result(0).copy()
+            if rank != late:
+                through.wait(20)
+            while reducers[rank].missing():
+                reducers[rank].wait(1.0)
+            return found[0], result
+
+        found = together([lambda rank=rank: second(rank) for rank in range(size)])
+    chunks = [[set(part) for part in np.split(result, 3)] for _, result in found]
+    assert chunks == [[{1.0}, {1.0}, {1.0}], [{1.0}, {1.0}, {2.0}], [{1.0}, {1.0}, {2.0}]]
+    piece = elements * 4 // 3
+    assert [one.lost_bytes for one, _ in found] == [2 * piece, 2 * piece, 0]
+
+
 class Counting:
     """An endpoint that notes how many sends of one tensor are under way at most."""
 
@@ -180,6 +221,25 @@ def test_start__refuses_what_does_not_fit() -> None:
             reducer.start(0, 1, np.zeros(500, np.float32))
     with pytest.raises(ValueError, match="nobody to talk to"):
         TransposeAllReduce(endpoints[0], 0, 1, Bounds(TCP, 1))
+
+
+@pytest.mark.parametrize("settings", [TCP, DLCP], ids=["tcp", "dlcp"])
+def test_hadamard__without_loss_is_the_same_training(settings: TransportSettings) -> None:
+    size, coded = 3, settings.model_copy(update={"hadamard": True})
+    parameters = {}
+    for one in (settings, coded):
+        with transpose(one, size) as endpoints:
+            found = workers_of(endpoints, one)
+            parameters[one.hadamard] = together(
+                [lambda w=found[rank], r=rank, s=one: train(w, r, s) for rank in range(size)]
+            )
+            for worker in found:
+                worker.close()
+            assert {len(worker.codec_s) for worker in found} == {ITERATIONS * one.hadamard}
+    for one in parameters[True]:
+        np.testing.assert_array_equal(one, parameters[True][0])
+        np.testing.assert_allclose(one, parameters[False][0], atol=1e-5)
+    assert not np.array_equal(parameters[True][0], parameters[False][0]), "codes round otherwise"
 
 
 LAYERS = [("front", 500), ("middle", 12_000), ("back", 3_000), ("bias", 7)]

@@ -9,18 +9,24 @@ ENERGY_ROUNDING = 1e-6
 """Bounds travel in parts per million (wire.h)."""
 
 
-def broken_promises(iterations: Mapping[str, Sequence[Any]], messages: Mapping[str, Sequence[Any]]) -> str:
-    """One sentence for each promise that the tables `iterations` and `messages` show broken; empty when none is."""
-    return "; ".join(
-        filter(None, (_replicas(iterations, messages), _bounds(messages), _energy(messages), _accounts(messages)))
-    )
+def broken_promises(
+    iterations: Mapping[str, Sequence[Any]], messages: Mapping[str, Sequence[Any]], *, drift_lasts: bool = False
+) -> str:
+    """One sentence for each promise that the tables `iterations` and `messages` show broken; empty when none is.
+
+    drift_lasts: pulls carry means, not parameters, so what one of them lost is mended by no later one.
+    """
+    replicas = _replicas(iterations, messages, drift_lasts)
+    return "; ".join(filter(None, (replicas, _bounds(messages), _energy(messages), _accounts(messages))))
 
 
-def _replicas(iterations: Mapping[str, Sequence[Any]], messages: Mapping[str, Sequence[Any]]) -> str:
-    """Every worker ends an iteration with bit-identical parameters, unless the iteration's pulls were allowed to lose
-    something."""
-    lossy = zip(messages["iteration"], messages["leg"], messages["loss_bound"], strict=True)
-    drifting = {iteration for iteration, leg, bound in lossy if leg == "pull" and bound > 0}
+def _replicas(iterations: Mapping[str, Sequence[Any]], messages: Mapping[str, Sequence[Any]], drift_lasts: bool) -> str:
+    """Every worker ends an iteration with bit-identical parameters, unless the iteration's pulls lost something, or one
+    before it did where that lasts. (A pull that must not lose anything and does breaks its bound.)"""
+    pulls = zip(messages["iteration"], messages["leg"], messages["lost_bytes"], strict=True)
+    drifting = {iteration for iteration, leg, lost in pulls if leg == "pull" and lost > 0}
+    if drifting and drift_lasts:
+        drifting = {iteration for iteration in iterations["iteration"] if iteration >= min(drifting)}
     fingerprints: dict[int, set[int]] = {}
     for iteration, crc32 in zip(iterations["iteration"], iterations["parameters_crc32"], strict=True):
         if iteration not in drifting:

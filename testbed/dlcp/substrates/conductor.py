@@ -22,6 +22,7 @@ from dlcp.agents.session import HEAD_START_S, JobResult, JobSession
 from dlcp.model.result import TABLES, RunResult
 from dlcp.model.tables import write_columns, write_rows
 from dlcp.model.units import show_fraction
+from dlcp.model.workload import TransportSettings
 from dlcp.substrates import audit, fidelity
 from dlcp.substrates.base import OnProgress
 from dlcp.substrates.faults import mean_rate_bps
@@ -145,11 +146,7 @@ class Conductor:
             seen.statistics["clocks"] = {host: agent.clock.data() for host, agent in agents.items()}
         self._judge(result, job, seen, observed)
         result.warnings += seen.warnings
-        if plan.settings.pull_loss_bound and plan.settings.full_sync_every > 1:
-            result.warnings.append(
-                f"workers may drift apart: pulls may lose {show_fraction(plan.settings.pull_loss_bound)}, but for "
-                f"every {plan.settings.full_sync_every}th iteration and the last"
-            )
+        result.warnings += _drift(plan.settings)
 
     @contextmanager
     def _agents(self) -> Iterator[tuple[dict[str, AgentHandle], dict[str, AgentHandle]]]:
@@ -232,7 +229,9 @@ class Conductor:
             values["background_late"] = late / background["due_flows"]
         result.fidelity = fidelity.judge(values)
         result.unwatched = {name: why for name, why in seen.unwatched.items() if name not in values}
-        if broken := audit.broken_promises(job.iterations, job.messages):
+        if broken := audit.broken_promises(
+            job.iterations, job.messages, drift_lasts=self._plan.spec.pattern == "transpose"
+        ):
             result.status, result.reason = "failed", broken
         elif reasons := fidelity.reasons(result.fidelity):
             result.status, result.reason = "suspect", reasons
@@ -272,6 +271,21 @@ class Conductor:
             "communication_s": ideal_communication_s(self._plan.graph, transfers),
             "compute_s": compute_s,
         } | ({"bytes_share": sum(job.messages["bytes"]) / sum(job.messages["tensor_bytes"])} if compressed else {})
+
+
+def _drift(settings: TransportSettings) -> list[str]:
+    """Where workers need not hold the same parameters: a warning that says so."""
+    if settings.time_bounds is not None:
+        return [
+            "workers may drift apart, and stay so: from iteration "
+            f"{settings.time_bounds.warmup_iterations} on, what a result lost is not mended"
+        ]
+    if settings.pull_loss_bound and settings.full_sync_every > 1:
+        return [
+            f"workers may drift apart: pulls may lose {show_fraction(settings.pull_loss_bound)}, but for every "
+            f"{settings.full_sync_every}th iteration and the last"
+        ]
+    return []
 
 
 def _clock_values(agents: Mapping[str, AgentHandle], job: JobResult) -> dict[str, float]:
