@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from dlcp.agents import profile
 from dlcp.agents.jobs import JobSpec, coded_job
 from dlcp.model.workload import TransportSettings
+from dlcp.transport.all_reduce_worker import AllReduceWorker
 from dlcp.transport.compressed import CompressedServer, CompressedWorker
 from dlcp.transport.endpoint import Endpoint, Floats
 from dlcp.transport.optimizer import Sgd
@@ -68,7 +69,7 @@ def optimizer(spec: JobSpec) -> Sgd:
 
 def note_coding(role: Rank, rows: list[Iteration]) -> None:
     """Tell a worker's iterations what it spent on coding in them."""
-    if isinstance(role, CompressedWorker | TransposeWorker):
+    if isinstance(role, AllReduceWorker):
         for row in rows:
             row.codec_s = role.codec_s.get(row.number, 0.0)
 

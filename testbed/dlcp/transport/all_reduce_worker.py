@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from itertools import pairwise
@@ -31,7 +32,7 @@ class AllReduceWorker(ABC):
     """One worker among equals: see GradientWorker. What sums the gradients is its subclass's.
 
     parameters: the whole flat vector, updated in place. gradient: where the gradients of all tensors are put before
-    they are pushed. patience: how long it waits.
+    they are pushed. patience: how long it waits. codec_s: iteration → CPU seconds of coding.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class AllReduceWorker(ABC):
         self.parameters = parameters
         self.gradient = np.zeros_like(parameters)
         self.patience = Patience(stall_timeout_s)
+        self.codec_s: dict[int, float] = {}
         self._tensors = tensors
         self._optimizer = optimizer
         self._state = [optimizer.state(t, parameters[one.start : one.stop]) for t, one in enumerate(tensors)]
@@ -103,6 +105,13 @@ class AllReduceWorker(ABC):
     def _is_free(self, tensor: int) -> bool:
         """Whether nothing reads the tensor's gradient any more, once its mean is whole."""
         return True
+
+    def _coded(self, iteration: int, before_s: float) -> float:
+        """Note what this thread spent on coding since an instant of its own clock."""
+        took_s = time.thread_time() - before_s
+        with self._changed:
+            self.codec_s[iteration] = self.codec_s.get(iteration, 0.0) + took_s
+        return took_s
 
     def _wait_for(self, tensors: list[int], *, free: bool) -> float:
         """Wait until tensors hold their newest parameters (and are free); when the last of them was complete."""

@@ -30,8 +30,7 @@ class CompressedWorker(AllReduceWorker):
     time; later rounds, decoding and updates are the other thread's.
 
     servers: their ranks, as Tensor.server counts them. parameters: the whole flat vector, updated in place.
-    optimizer: without momentum where the compressors have their own. codec_s: iteration → CPU seconds of encoding and
-    decoding here so far. Declares the codes.
+    optimizer: without momentum where the compressors have their own. Declares the codes.
     """
 
     def __init__(
@@ -47,7 +46,6 @@ class CompressedWorker(AllReduceWorker):
         stall_timeout_s: float = STALL_TIMEOUT_S,
     ) -> None:
         super().__init__(job.tensors, parameters, optimizer, stall_timeout_s)
-        self.codec_s: dict[int, float] = {}
         self._completions: list[Completion] = []
         self._endpoint = endpoint
         self._job = job
@@ -113,8 +111,8 @@ class CompressedWorker(AllReduceWorker):
         self._endpoint.receive(peer, MessageKey(iteration, pulled, Leg.PULL), self._answers[pulled])
         self._endpoint.send(peer, MessageKey(iteration, pushed, Leg.PUSH), code, bound=bound)
 
-    def _mean(self, tensor: int) -> Floats:
-        return self._means.pop(tensor)
+    def _mean(self, done: AllReduced) -> Floats:
+        return self._means.pop(done.tensor)
 
     def _is_free(self, tensor: int) -> bool:
         return not self._pushing[tensor]
@@ -123,13 +121,6 @@ class CompressedWorker(AllReduceWorker):
         waiting = [t for t, arrived_s in enumerate(self._arrived_s) if arrived_s == math.inf]
         found = [f"the mean of tensor {t} from rank {self._servers[self._tensors[t].server]}" for t in waiting]
         return found + [f"the end of the push of tensor {t}" for t, count in enumerate(self._pushing) if count]
-
-    def _coded(self, iteration: int, before_s: float) -> float:
-        """Note what this thread spent on coding since an instant of its own clock."""
-        took_s = time.thread_time() - before_s
-        with self._changed:
-            self.codec_s[iteration] = self.codec_s.get(iteration, 0.0) + took_s
-        return took_s
 
 
 @dataclass

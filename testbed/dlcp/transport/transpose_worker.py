@@ -20,8 +20,7 @@ from dlcp.transport.waiting import STALL_TIMEOUT_S
 
 
 class TransposeWorker(AllReduceWorker):
-    """One worker among `size`; the endpoint knows all the others. bounds: by iteration. codec_s: iteration → CPU
-    seconds of coding.
+    """One worker among `size`; the endpoint knows all the others. bounds: by iteration.
 
     Declares the tensors; all ranks do so before any pushes.
     """
@@ -44,7 +43,6 @@ class TransposeWorker(AllReduceWorker):
             endpoint, rank, size, bounds, holes=settings.holes, at_once=settings.at_once,
             times=None if settings.time_bounds is None else StageTimes(settings.time_bounds),
         )  # fmt: skip
-        self.codec_s: dict[int, float] = {}
         self._codes: dict[int, tuple[Rotation, Floats]] = {}
         if settings.hadamard:  # a tensor's number is a seed that all ranks know
             self._codes = {
@@ -71,7 +69,7 @@ class TransposeWorker(AllReduceWorker):
         began_s = time.thread_time()
         rotation, code = self._codes[tensor]
         rotation.encode(gradient, code)
-        took_s = self._spent(iteration, began_s)
+        took_s = self._coded(iteration, began_s)
         self._transpose.start(tensor, iteration, code)
         return took_s
 
@@ -88,15 +86,8 @@ class TransposeWorker(AllReduceWorker):
         if done.tensor in self._codes:
             began_s = time.thread_time()
             self._codes[done.tensor][0].decode(mean)
-            self._spent(done.iteration, began_s)
+            self._coded(done.iteration, began_s)
         return mean
-
-    def _spent(self, iteration: int, began_s: float) -> float:
-        """Note what coding took since began_s, of this thread's CPU."""
-        took_s = time.thread_time() - began_s
-        with self._changed:
-            self.codec_s[iteration] = self.codec_s.get(iteration, 0.0) + took_s
-        return took_s
 
     def _is_free(self, tensor: int) -> bool:
         return self._transpose.is_free(tensor)
