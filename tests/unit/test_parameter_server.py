@@ -117,12 +117,12 @@ class Holes:
         return getattr(self._below, name)
 
     def receive(
-        self, peer: int, key: MessageKey, buffer: Floats, *, placement: Placement, contributors: Any, bound: Any
+        self, peer: int, key: MessageKey, buffer: Floats, *, placement: Placement, contributors: Any, **more: Any
     ) -> None:
         if peer == self._peer and key.iteration in self._iterations:
             keeps = placement is Placement.KEEP
             self._buffers[key] = buffer, buffer.copy() if keeps else np.zeros_like(buffer), contributors
-        self._below.receive(peer, key, buffer, placement=placement, contributors=contributors, bound=bound)
+        self._below.receive(peer, key, buffer, placement=placement, contributors=contributors, **more)
 
     def wait(self, timeout_s: float) -> list[Completion]:
         found = self._below.wait(timeout_s)

@@ -10,11 +10,17 @@ import numpy as np
 import pytest
 from scheme_wire import BUFFER_BYTES, JOB, LAB, MODEL, push_all, resent, settings_of, tensor_of
 from switch_port import Port
-from virtual_time import US, Packet, World
+from virtual_time import MS, US, Done, Key, Node, Packet, World
 
 from dlcp import schemes
+from dlcp.model.workload import EarlyClose
+from dlcp.schemes.base import UnfitError
 from dlcp.transport._native import lib
+from dlcp.transport.early_close import EarlyClosing
+from dlcp.transport.endpoint import Completion, Leg, MessageKey
+from dlcp.transport.phases import Phase
 from dlcp.transport.tagging import data_queues
+from dlcp.transport.values import packets
 
 PARTS = ("loss", "priority", "drop", "spray")
 
@@ -216,3 +222,109 @@ def test_pias__shares_are_of_the_jobs_bucket() -> None:
     after = scheme.for_job(JOB, MODEL).transport(LAB).demote_after_bytes
     assert after[0] == round(0.271 * 40_000)
     assert all(a < b for a, b in pairwise(after))
+
+
+def ltp_message(world: World, iteration: int, closing: EarlyClosing) -> Done:
+    """One gradient of 100 packets from rank 0 to rank 1, closed as LTP's server would; what it came to."""
+    key, elements = Key(iteration, 0), 36_000
+    deadline = closing.deadline(0, 0)
+    given = None if deadline is None else (0, round(deadline.after_first_s * 1e9), round(deadline.share * 1e6))
+    world.nodes[1].receive(0, key, np.empty(elements, np.float32), world.now_ns, deadline=given)
+    world.nodes[0].send(1, key, np.ones(elements, np.float32), world.now_ns)
+    world.run(world.now_ns + 20_000 * MS, lambda: not any(node.under_way() for node in world.nodes.values()))
+    for node in world.nodes.values():
+        world.run_node(node)
+    (done,) = (done for done in world.nodes[1].done if done.key == key)
+    closing.note(
+        Completion(
+            0, MessageKey(iteration, 0, Leg.PUSH), True, elements * 4, done.delivered_bytes, done.lost_bytes, 0, 0, 0.0,
+            done.end_ns / 1e9, first_s=done.first_ns / 1e9,
+        )
+    )  # fmt: skip
+    return done
+
+
+@pytest.mark.parametrize(("lost", "lost_in_the_end"), [(10, 10), (30, 20)])
+def test_ltp__closes_at_the_fraction_and_the_deadline_and_not_before(lost: int, lost_in_the_end: int) -> None:
+    """Some packets come a second late: with nine tenths there it ends at the deadline; with seven it goes on until the
+    late ones make up the fraction."""
+    settings = settings_of("ltp")
+    assert settings.early_close is not None
+    closing = EarlyClosing(settings.early_close)
+    world = World({rank: Node(rank, [1 - rank], settings) for rank in (0, 1)}, lossy(0.0))
+    for node in world.nodes.values():
+        node.declare(0, 36_000)
+    for iteration in range(5):
+        assert ltp_message(world, iteration, closing).lost_bytes == 0
+    deadline = closing.deadline(0, 0)
+    assert deadline is not None
+    assert deadline.share == 0.8
+    begun_ns = world.now_ns
+
+    def network(w: World, packet: Packet) -> None:
+        late = packet.type == lib.DLCP_DATA and int.from_bytes(packet.data[16:20], "big") // 360 < lost
+        if not late or w.now_ns > begun_ns + 1_000 * MS:
+            w.deliver(packet, w.now_ns + 300 * US)
+
+    world.network = network
+    done = ltp_message(world, 5, closing)
+    assert done.lost_bytes == lost_in_the_end * 1440
+    due_ns = done.first_ns + round(deadline.after_first_s * 1e9)
+    assert done.end_ns == due_ns if lost == 10 else done.end_ns > begun_ns + 1_000 * MS
+
+
+def test_ltp__the_deadline_is_a_multiple_of_the_moving_average() -> None:
+    closing = EarlyClosing(EarlyClose(fraction=0.8, slack=1.1, weight=0.5))
+
+    def took(first_s: float, end_s: float, peer: int = 3) -> None:
+        closing.note(Completion(peer, MessageKey(0, 7, Leg.PUSH), True, 4, 4, 0, 0, 0, 0.0, end_s, first_s=first_s))
+
+    assert closing.deadline(3, 7) is None
+    took(1.0, 1.2)
+    took(2.0, 2.4)
+    deadline = closing.deadline(3, 7)
+    assert deadline is not None
+    assert deadline.after_first_s == pytest.approx(1.1 * 0.3)
+    took(0.0, 9.0)
+    assert closing.deadline(3, 7) == deadline, "nothing came of that one"
+    took(1.0, 2.0, peer=4)
+    assert closing.deadline(3, 7) == deadline, "each worker has its own"
+    assert closing.deadline(3, 8) is None, "and each tensor"
+
+
+def test_ltp__a_gradient_leaves_whole_before_anything_is_sent_again() -> None:
+    pushed = push_all(settings_of("ltp"), lossy(0.1))
+    assert all(np.array_equal(a, b) for a, b in zip(pushed.sent, pushed.got, strict=True)), "without a deadline"
+    for tensor in range(len(pushed.tensors)):
+        again = [resent(packet) for packet in pushed.data(tensor)]
+        assert again == sorted(again), "first pass first"
+    assert {(p.queue, p.precedence, p.ecn) for p in pushed.data() if not resent(p)} == {(5, 0, 0)}
+
+
+def test_dblp__sends_at_line_rate_and_loses_up_to_the_declared_bound() -> None:
+    """A port of a tenth of the rate: nothing slows the sender down, most of what is sent is dropped and sent again."""
+    port = Port(bound_for=1, rate_bps=1e7, buffer_bytes=BUFFER_BYTES)
+    pushed = push_all(settings_of("dblp"), port)
+    first = [packet for packet in pushed.data() if not resent(packet)]
+    assert len(first) == sum(packets(tensor.elements) for tensor in pushed.tensors)
+    assert port.dropped > len(first) / 2
+    for lost, tensor in zip(pushed.lost_bytes, pushed.tensors, strict=True):
+        assert lost <= 0.408 * tensor.size_bytes
+    assert sum(pushed.lost_bytes) > 0.2 * sum(tensor.size_bytes for tensor in pushed.tensors)
+    assert {(p.queue, p.precedence, p.ecn) for p in pushed.data()} == {(5, 0, 0)}
+
+
+@pytest.mark.parametrize("name", ["ltp", "dblp"])
+def test_loss_towards_servers_only__a_ring_is_refused(name: str) -> None:
+    ring = JOB.model_copy(update={"pattern": "ring", "servers": ()})
+    with pytest.raises(UnfitError, match="job of model is a ring"):
+        schemes.scheme_class(name)().for_job(ring, MODEL)
+
+
+def test_dblp__the_bound_is_forty_points_larger_outside_the_critical_phase() -> None:
+    phases = settings_of("dblp", loss_bound="2.4 %").phases
+    assert phases is not None
+    assert (phases.critical, phases.relaxed) == (pytest.approx(0.024), pytest.approx(0.424))
+    phase = Phase(phases)
+    norms = [8.0, 7.0, 3.5, 3.0, 1.0, 1.5]
+    assert [phase.check(norm) > 0.1 for norm in norms] == [False, True, False, True, False, True]

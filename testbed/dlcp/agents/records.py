@@ -199,7 +199,7 @@ def bound_of(spec: JobSpec, tensor: Tensor, leg: Leg, iteration: int, settings: 
     if spec.pattern != "parameter-server" and chunks_must_arrive(tensor, workers, settings):
         return RELIABLE
     if spec.pattern != "ring":
-        return bounds.push(iteration) if leg is Leg.PUSH else bounds.pull(iteration)
+        return bounds.closed(iteration) if leg is Leg.PUSH else bounds.pull(iteration)
     if leg is Leg.PULL:
         return RELIABLE
     return hop_bound(bounds.push(iteration), workers)

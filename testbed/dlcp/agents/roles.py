@@ -10,9 +10,11 @@ from dlcp.agents.jobs import JobSpec, coded_job
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.all_reduce_worker import AllReduceWorker
 from dlcp.transport.compressed import CompressedServer, CompressedWorker
+from dlcp.transport.early_close import EarlyClosing
 from dlcp.transport.endpoint import Endpoint, Floats
 from dlcp.transport.optimizer import Sgd
 from dlcp.transport.parameter_server import Iteration, Server, Worker, declare
+from dlcp.transport.phases import PhaseServer, PhaseWorker
 from dlcp.transport.ring_worker import RingWorker
 from dlcp.transport.roles import GradientServer, GradientWorker, Rank
 from dlcp.transport.tagging import Tensor
@@ -52,10 +54,17 @@ def make_server(place: Place) -> GradientServer:
             place.endpoint, job, job.compressors(-1, spec.seed, 0.0), place.rank - len(spec.workers),
             spec.worker_ranks, bounds=spec.bounds(settings),
         )  # fmt: skip
+    index = place.rank - len(spec.workers)
+    if settings.phases is not None:
+        return PhaseServer(
+            place.endpoint, place.tensors, index, spec.worker_ranks, place.parameters, optimizer(spec), settings,
+            spec.bounds(settings), record_holes=spec.record_holes,
+        )  # fmt: skip
     declare(place.endpoint, place.tensors, settings)
     return Server(
-        place.endpoint, place.tensors, place.rank - len(spec.workers), spec.worker_ranks, place.parameters,
-        optimizer(spec), bounds=spec.bounds(settings), holes=settings.holes, record_holes=spec.record_holes,
+        place.endpoint, place.tensors, index, spec.worker_ranks, place.parameters, optimizer(spec),
+        bounds=spec.bounds(settings), holes=settings.holes, record_holes=spec.record_holes,
+        closing=EarlyClosing(settings.early_close) if settings.early_close else None,
     )  # fmt: skip
 
 
@@ -88,8 +97,11 @@ def _compressed_worker(place: Place) -> CompressedWorker:
 
 
 def _served_worker(place: Place) -> Worker:
-    declare(place.endpoint, place.tensors, place.settings)
     bounds = place.spec.bounds(place.settings)
+    if place.settings.phases is not None:
+        servers = place.spec.server_ranks
+        return PhaseWorker(place.endpoint, place.tensors, servers, place.parameters, place.settings, bounds)
+    declare(place.endpoint, place.tensors, place.settings)
     return Worker(place.endpoint, place.tensors, place.spec.server_ranks, place.parameters, bounds=bounds)
 
 

@@ -224,9 +224,9 @@ class Dlcp(Scheme):
                 "0, or pattern: parameter-server",
             )  # fmt: skip
         schedule = tuple(
-            (done, _resolved("loss_bound_schedule", bound, workload)) for done, bound in self.loss_bound_schedule
+            (done, resolved("loss_bound_schedule", bound, workload)) for done, bound in self.loss_bound_schedule
         )
-        bound = _resolved("loss_bound", self.loss_bound, workload)
+        bound = resolved("loss_bound", self.loss_bound, workload)
         return self.model_copy(update={"loss_bound": bound, "loss_bound_schedule": schedule})
 
     def intent(self, port_buffer_bytes: int) -> QosIntent:
@@ -240,9 +240,9 @@ class Dlcp(Scheme):
         return TransportSettings(
             kind="dlcp",
             congestion_control=self.congestion_control,
-            loss_bound=_number(self.loss_bound),
+            loss_bound=number(self.loss_bound),
             energy_bound=self.energy_bound,
-            loss_bound_schedule=tuple((done, _number(bound)) for done, bound in self.loss_bound_schedule),
+            loss_bound_schedule=tuple((done, number(bound)) for done, bound in self.loss_bound_schedule),
             pull_loss_bound=self.pull_loss_bound,
             full_sync_every=self.full_sync_every,
             holes=self.holes,
@@ -324,17 +324,17 @@ def with_defaults(title: str, mechanism: str, **defaults: Any) -> type[Dlcp]:
     return made
 
 
-def _resolved(knob: str, bound: float | str, workload: Workload) -> float:
-    """A bound as a number."""
+def resolved(knob: str, bound: float | str, workload: Workload) -> float:
+    """A bound as a number. UnfitError for a preset that the workload does not name."""
     if bound == "strict":
         if workload.strict_loss_bound is None:
             what = f"strict, but workload {workload.name} has no strict_loss_bound"
             raise UnfitError(knob, what, "give a share such as 1 %, or add one to the workload's file, with its source")
         return workload.strict_loss_bound
-    return QUALITY_BOUND if bound == "quality" else _number(bound)
+    return QUALITY_BOUND if bound == "quality" else number(bound)
 
 
-def _number(bound: float | str) -> float:
+def number(bound: float | str) -> float:
     """A bound that no workload is needed for; ValueError for one that is still open."""
     if isinstance(bound, str):
         raise ValueError(f"loss bound {bound!r} needs a workload: call for_job first")

@@ -27,6 +27,11 @@ class Bounds:
                 share = bound
         return Bound(share, self.settings.energy_bound)
 
+    def closed(self, iteration: int) -> Bound:
+        """Of a gradient that is over at its server, which may have closed it early."""
+        bound, early = self.push(iteration), self.settings.early_close
+        return bound if early is None else Bound(max(bound.bytes_share, round(1 - early.fraction, 9)))
+
     def pull(self, iteration: int) -> Bound:
         """Of the parameters' way back. Every full_sync_every iterations, and in the last, nothing may be lost."""
         if self.settings.time_bounds is not None:

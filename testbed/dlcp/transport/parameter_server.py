@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.bounds import Bounds
+from dlcp.transport.early_close import EarlyClosing
 from dlcp.transport.endpoint import Bound, Completion, Counts, Endpoint, Floats, Leg, MessageKey, Placement
 from dlcp.transport.optimizer import Optimizer
 from dlcp.transport.tagging import Tensor
@@ -96,11 +97,14 @@ class ServedRank(ABC):
     completions: all so far. patience: how long it waits.
     """
 
-    def __init__(self, endpoint: Endpoint, tensors: list[Tensor], stall_timeout_s: float) -> None:
+    def __init__(
+        self, endpoint: Endpoint, tensors: list[Tensor], stall_timeout_s: float, bounds: Bounds | None = None
+    ) -> None:
         self.completions: list[Completion] = []
         self.patience = Patience(stall_timeout_s)
         self._endpoint = endpoint
         self._tensors = tensors
+        self._bounds = bounds
 
     def close(self) -> None:  # noqa: B027 - a rank without a thread has nothing to end
         """Nothing runs by itself here."""
@@ -114,6 +118,10 @@ class ServedRank(ABC):
         for completion in completions:
             self._note(completion)
         return bool(completions)
+
+    def _push_bound(self, iteration: int, tensor: int) -> Bound | None:
+        """What a gradient may lose on its way, the same at both ends; None: what was declared."""
+        return _bounds_of(self._bounds, Leg.PUSH, iteration)
 
     @abstractmethod
     def _note(self, completion: Completion) -> None:
@@ -138,11 +146,10 @@ class Worker(ServedRank):
         bounds: Bounds | None = None,
         stall_timeout_s: float = STALL_TIMEOUT_S,
     ) -> None:
-        super().__init__(endpoint, tensors, stall_timeout_s)
+        super().__init__(endpoint, tensors, stall_timeout_s, bounds)
         self.parameters = parameters
         self.gradient = np.zeros_like(parameters)
         self._servers = servers
-        self._bounds = bounds
         self._pushing = [False] * len(tensors)
         self._arrived_s = [-math.inf] * len(tensors)
 
@@ -164,7 +171,7 @@ class Worker(ServedRank):
         found, server = self._tensors[tensor], self._server(tensor)
         self._arrived_s[tensor] = math.inf
         self._pushing[tensor] = True
-        pull, push = _bounds_of(self._bounds, Leg.PULL, iteration), _bounds_of(self._bounds, Leg.PUSH, iteration)
+        pull, push = _bounds_of(self._bounds, Leg.PULL, iteration), self._push_bound(iteration, tensor)
         self._endpoint.receive(
             server, MessageKey(iteration, tensor, Leg.PULL), self.parameters[found.start : found.stop],
             placement=Placement.KEEP, bound=pull,
@@ -212,7 +219,7 @@ class Server(ServedRank):
     order in which their gradients are summed. bounds: as in Worker.
     holes: a gradient's hole counts as `zero`; or the mean is over those that arrived, packet by packet (`rescale`); or
     a worker's hole holds its gradient of the iteration before (`last`). record_holes: keep in `holes` which packets of
-    which push never came.
+    which push never came. closing: when to close a push that is not complete.
     """
 
     def __init__(
@@ -227,9 +234,10 @@ class Server(ServedRank):
         bounds: Bounds | None = None,
         holes: Literal["zero", "rescale", "last"] = "zero",
         record_holes: bool = False,
+        closing: EarlyClosing | None = None,
         stall_timeout_s: float = STALL_TIMEOUT_S,
     ) -> None:
-        super().__init__(endpoint, tensors, stall_timeout_s)
+        super().__init__(endpoint, tensors, stall_timeout_s, bounds)
         self.parameters = parameters
         self.holes: list[Hole] = []
         self._workers = workers
@@ -237,7 +245,7 @@ class Server(ServedRank):
         self._own = [number for number, tensor in enumerate(tensors) if tensor.server == index]
         self._inbox = {t: np.zeros((len(workers), tensors[t].elements), np.float32) for t in self._own}
         self._arrived = {t: np.zeros((len(workers), packets(tensors[t].elements)), np.uint16) for t in self._own}
-        self._bounds = bounds
+        self._closing = closing
         self._filling = holes
         self._record_holes = record_holes
         self._state = {t: optimizer.state(t, parameters[tensors[t].start : tensors[t].stop]) for t in self._own}
@@ -293,6 +301,8 @@ class Server(ServedRank):
         tensor = completion.key.tensor
         if completion.received:
             self._missing[tensor].discard(completion.peer)
+            if self._closing is not None:
+                self._closing.note(completion)
             if self._record_holes and completion.lost_bytes:
                 arrived = self._arrived[tensor][self._workers.index(completion.peer)]
                 missing = np.flatnonzero(arrived == 0).astype(np.int32)
@@ -308,6 +318,7 @@ class Server(ServedRank):
         iteration, found = self._iteration[tensor], self._tensors[tensor]
         inbox = self._inbox[tensor]
         total = average(inbox, self._arrived[tensor] if self._filling == "rescale" else None)
+        self._averaged(iteration, tensor, total)
         parameters = self.parameters[found.start : found.stop]
         self._optimizer.step(iteration, parameters, self._state[tensor], total)
         self._pulling[tensor] = set(self._workers)  # before the count: another thread asks has_served
@@ -320,16 +331,21 @@ class Server(ServedRank):
         for worker in self._workers[first:] + self._workers[:first]:
             self._endpoint.send(worker, MessageKey(iteration, tensor, Leg.PULL), parameters, bound=bound)
 
+    def _averaged(self, iteration: int, tensor: int, mean: Floats) -> None:
+        """The mean gradient of a tensor, before it is applied."""
+
     def _expect(self, tensor: int) -> None:
         key = MessageKey(self._iteration[tensor], tensor, Leg.PUSH)
         placement = Placement.KEEP if self._filling == "last" else Placement.ZERO
-        bound = _bounds_of(self._bounds, Leg.PUSH, key.iteration)
+        bound = self._push_bound(key.iteration, tensor)
         for row, worker in enumerate(self._workers):
             counted = self._filling == "rescale" or self._record_holes
             arrived = self._arrived[tensor][row] if counted else None
+            deadline = self._closing.deadline(worker, tensor) if self._closing else None
             self._endpoint.receive(
-                worker, key, self._inbox[tensor][row], placement=placement, bound=bound, contributors=arrived
-            )
+                worker, key, self._inbox[tensor][row], placement=placement, bound=bound, deadline=deadline,
+                contributors=arrived,
+            )  # fmt: skip
 
 
 def _bounds_of(bounds: Bounds | None, leg: Leg, iteration: int) -> Bound | None:

@@ -1,0 +1,93 @@
+"""DBLP: MLT's transport in software alone, with a bound that depends on the phase of training."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field
+
+from dlcp.model.experiment import Scaling
+from dlcp.model.qos import CONTROL_QUEUE, QosIntent, QueueIntent
+from dlcp.model.units import Fraction
+from dlcp.model.workload import MOST_WINDOW_PACKETS, HostSettings, Job, PhaseBound, TransportSettings, Workload
+from dlcp.schemes.base import Scheme, UnfitError
+from dlcp.schemes.dlcp import LossBound, number, resolved
+
+
+class Dblp(Scheme):
+    """Bounded loss without help from switches and without congestion control.
+
+    Deviations: a server judges the norm of the gradients that it owns, not of all servers' together; a check comes
+    every so many iterations, for a job has no epochs; its bound holds from the second iteration after it on, when all
+    workers know it; a sender repairs on the evidence of acknowledgements, not of a bitmap alone.
+    """
+
+    title: ClassVar[str] = "DBLP"
+    paper: ClassVar[str] = "DBLP, arXiv 2605.01989 (2026); transport of MLT, NSDI 2024"
+    mechanism: ClassVar[str] = (
+        "A receiver is satisfied with 1 - p of a gradient; p is small while the gradient's norm falls fast and large "
+        "otherwise. Senders send at line rate; switches treat all packets alike."
+    )
+    kind: ClassVar[Literal["tcp", "dlcp"]] = "dlcp"
+
+    loss_bound: LossBound = Field(
+        default=0.008,
+        description="share of a gradient tensor's bytes that may stay lost in the critical phase (the paper has 0.8 %, "
+        "for ResNet-50 2.4 %); strict is what the workload's profile names, quality 10 %",
+    )
+    relaxed_by: Fraction = Field(default=0.4, description="what is added in any other phase: 40 points in the paper")
+    norm_drop: Fraction = Field(
+        default=0.5,
+        gt=0,
+        description="the phase is critical if the gradient's norm fell by this share since the check before, and until "
+        "the second check",
+    )
+    check_every: int = Field(
+        default=10, ge=1, description="iterations between checks of the norm; an epoch in the paper"
+    )
+    window_packets: float = Field(
+        default=1024,
+        gt=0,
+        le=MOST_WINDOW_PACKETS,
+        description="packets to one peer that may be in flight: as good as no limit; there is no congestion control",
+    )
+    must_arrive_below_packets: int = Field(
+        default=8, ge=0, description="tensors with fewer packets than this lose nothing: the bound is below one packet"
+    )
+    control_reserved: Fraction = Field(default=0.1, description="share of the port's buffer kept for control packets")
+
+    def for_job(self, job: Job, workload: Workload) -> Self:
+        """The preset as the workload's number."""
+        if job.pattern != "parameter-server":
+            what = f"servers announce DBLP's bounds; job of {workload.name} is a {job.pattern}"
+            raise UnfitError("loss_bound", what, "leave it out of this experiment")
+        return self.model_copy(update={"loss_bound": resolved("loss_bound", self.loss_bound, workload)})
+
+    def intent(self, port_buffer_bytes: int) -> QosIntent:
+        """A plain queue, and room for control packets."""
+        control = QueueIntent(reserved=int(self.control_reserved * port_buffer_bytes))
+        return QosIntent(
+            name="dblp", port_buffer=port_buffer_bytes, queues={CONTROL_QUEUE: control}, load_balancing="flow-hash"
+        )
+
+    def transport(self, scaling: Scaling) -> TransportSettings:
+        """The declared bound is the larger one; each message is given its own."""
+        critical = number(self.loss_bound)
+        relaxed = min(1.0, round(critical + self.relaxed_by, 9))
+        return TransportSettings(
+            kind="dlcp",
+            congestion_control="fixed",
+            fixed_window=self.window_packets,
+            selective_drop="off",
+            droppable_front=(),
+            loss_bound=relaxed,
+            must_arrive_below_packets=self.must_arrive_below_packets,
+            phases=PhaseBound(critical=critical, relaxed=relaxed, drop=self.norm_drop, check_every=self.check_every),
+        )
+
+    def hosts(self, scaling: Scaling) -> HostSettings:
+        """The engine needs nothing of the hosts' stacks."""
+        return HostSettings()
+
+
+SCHEME = Dblp
