@@ -22,7 +22,7 @@ from dlcp.agents.profile import backward_phases, forward_phases, synthetic_gradi
 from dlcp.agents.session import JobResult
 from dlcp.errors import Problem
 from dlcp.model.result import TABLES
-from dlcp.model.workload import TimeBounds, TransportSettings
+from dlcp.model.workload import Compression, TimeBounds, TransportSettings
 from dlcp.substrates.audit import broken_promises
 from dlcp.substrates.ideal import transfers_of
 
@@ -113,6 +113,34 @@ def test_ring_job__leaves_identical_parameters_and_a_row_for_every_hop(
         carried[iteration, tensor, leg] = carried.get((iteration, tensor, leg), 0) + size
     assert len(carried) == RING.iterations * len(sizes) * 2
     assert all(size == 2 * sizes[tensor] for (_, tensor, _), size in carried.items()), "N - 1 hops of every byte a leg"
+
+
+CODED = [
+    TCP.model_copy(update={"compression": Compression(method="powersgd", rank=1)}),  # two rounds
+    TCP.model_copy(update={"compression": Compression(method="dgc", ratio=0.05)}),  # codes of different lengths
+    SETTINGS[1].model_copy(update={"compression": Compression(method="topk", ratio=0.4)}),
+]
+
+
+@pytest.mark.parametrize("settings", CODED, ids=lambda settings: settings.compression.method)
+def test_compressed_job__leaves_identical_parameters_and_a_row_for_every_code(
+    zygote: Zygote, settings: TransportSettings, tmp_path: Path
+) -> None:
+    result = done(zygote, SPEC, settings, tmp_path)
+    assert broken_promises(result.iterations, result.messages) == ""
+    pairs = set(zip(result.iterations["iteration"], result.iterations["parameters_crc32"], strict=True))
+    assert len(pairs) == SPEC.iterations, "both workers hold the same bits, and every iteration changes them"
+    assert all(codec_s > 0 for codec_s in result.iterations["codec_s"])
+    messages, tensors = result.messages, SPEC.tensors(settings)
+    rounds = 2 if settings.compression and settings.compression.method == "powersgd" else 1
+    assert len(messages["job"]) == 2 * 2 * SPEC.iterations * len(tensors) * rounds
+    assert set(messages["tensor"]) == set(range(len(tensors)))
+    gradient_bytes = sum(tensor.size_bytes for tensor in tensors)
+    assert sum(messages["tensor_bytes"]) == 2 * 2 * SPEC.iterations * gradient_bytes, "told once, not in every round"
+    pushed = [(size, leg) for size, leg in zip(messages["bytes"], messages["leg"], strict=True) if leg == "push"]
+    assert sum(size for size, _ in pushed) < 0.85 * 2 * SPEC.iterations * gradient_bytes
+    bounded = {leg for leg, bound in zip(messages["leg"], messages["loss_bound"], strict=True) if bound > 0}
+    assert bounded == ({"push"} if settings.kind == "dlcp" else set())
 
 
 TRANSPOSE = RING.model_copy(update={"pattern": "transpose"})
