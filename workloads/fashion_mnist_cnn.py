@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from dlcp.datasets.batches import order
+from dlcp.datasets.batches import Batches
 from dlcp.datasets.fashion_mnist import images, labels, normalised
 
 if TYPE_CHECKING:
@@ -47,9 +47,11 @@ def job(options: JobOptions) -> TrainingJob:
     pool, relu = torch.nn.MaxPool2d(2), torch.nn.ReLU()
     model = torch.nn.Sequential(conv1, relu, pool, conv2, relu, pool, torch.nn.Flatten(), fc1, relu, fc2)
 
+    batches = Batches(options)
+
     def batch(iteration: int) -> tuple[torch.Tensor, torch.Tensor]:
         found = labels("train")
-        chosen = order(options.seed, options.worker, options.workers, options.batch, len(found), iteration)
+        chosen = batches(found, iteration)
         return pictures(images("train")[chosen]), torch.from_numpy(found[chosen])
 
     def test_set() -> tuple[torch.Tensor, torch.Tensor]:

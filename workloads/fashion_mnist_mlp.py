@@ -6,7 +6,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from dlcp.datasets.batches import order
+from dlcp.datasets.batches import Batches
 from dlcp.datasets.fashion_mnist import images, labels, normalised
 
 if TYPE_CHECKING:
@@ -47,9 +47,11 @@ def job(options: JobOptions) -> TrainingJob:
     relu = torch.nn.ReLU()
     model = torch.nn.Sequential(torch.nn.Flatten(), layers[0], relu, layers[1], relu, layers[2])
 
+    batches = Batches(options)
+
     def batch(iteration: int) -> tuple[torch.Tensor, torch.Tensor]:
         found = labels("train")
-        chosen = order(options.seed, options.worker, options.workers, options.batch, len(found), iteration)
+        chosen = batches(found, iteration)
         return torch.from_numpy(normalised(images("train")[chosen])), torch.from_numpy(found[chosen])
 
     def test_set() -> tuple[torch.Tensor, torch.Tensor]:

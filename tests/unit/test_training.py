@@ -20,7 +20,7 @@ from dlcp.agents.jobs import JobSpec, plan_job
 from dlcp.agents.records import messages_an_iteration
 from dlcp.agents.roles import optimizer
 from dlcp.agents.scripts import JobOptions, load_script
-from dlcp.datasets.batches import order
+from dlcp.datasets.batches import Batches, order
 from dlcp.datasets.fashion_mnist import INSTALL
 from dlcp.errors import Problem
 from dlcp.model.experiment import Scaling
@@ -174,3 +174,20 @@ def test_data__missing_in_the_zygote_reaches_the_caller(tmp_path: Path, monkeypa
     with pytest.raises(Problem, match="Fashion-MNIST") as caught:
         Zygote.spawn(SCRIPT)
     assert INSTALL in caught.value.hint
+
+
+def test_batches__by_class_share_the_classes_out_and_all_samples_are_seen() -> None:
+    classes = np.random.default_rng(1).integers(10, size=1000)
+    workers, batch = 4, 25
+    seen = {}
+    for worker in range(workers):
+        batches = Batches(JobOptions(7, worker, workers, batch, "by-class"))
+        seen[worker] = np.concatenate([batches(classes, step) for step in range(10)])
+        assert len(set(classes[seen[worker]])) <= 4, "of ten classes, a quarter and what it shares with neighbours"
+    assert sorted(np.concatenate(list(seen.values()))) == list(range(1000))
+
+
+def test_batches__shuffled_are_turns_in_one_order() -> None:
+    classes = np.zeros(100, np.int64)
+    found = Batches(JobOptions(7, 1, 2, 10))(classes, 3)
+    np.testing.assert_array_equal(found, order(7, 1, 2, 10, 100, 3))

@@ -28,7 +28,7 @@ from dlcp.agents.introduction import introduction
 from dlcp.agents.jobs import JobSpec, digest
 from dlcp.agents.machine import MachineMonitor
 from dlcp.agents.roles import Place, make_server, make_worker, note_coding
-from dlcp.agents.scripts import JobOptions, warm_script
+from dlcp.agents.scripts import warm_script
 from dlcp.agents.traffic_plan import TrafficSpec
 from dlcp.errors import Problem
 from dlcp.model.workload import TransportSettings
@@ -98,9 +98,8 @@ class Agent:
         spec = self._spec = JobSpec.model_validate(job)
         tensors = spec.tensors(self._settings)
         is_worker = self._rank < len(spec.workers)
-        options = JobOptions(spec.seed, self._rank if is_worker else 0, len(spec.workers), spec.batch)
         if spec.kind == "training":
-            self._training = warm_script(spec.script).job(options)
+            self._training = warm_script(spec.script).job(spec.options(self._rank if is_worker else 0))
             parameters: Floats = self._training.initial_parameters()
         else:
             parameters = profile.initial_parameters(spec)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from dlcp.agents.jobs import JobSpec
 from dlcp.agents.records import Columns
 from dlcp.agents.roles import optimizer
-from dlcp.agents.scripts import JobOptions, warm_script
+from dlcp.agents.scripts import warm_script
 from dlcp.model.masks import MaskSettings
 from dlcp.model.recorded import read_recording, recording_path
 from dlcp.model.workload import TransportSettings
@@ -59,7 +59,7 @@ class InProcessJob:
         self._masks = _masks(spec, self._tensors, settings.mask)
         workers = len(spec.workers)
         script = warm_script(spec.script)
-        jobs = [script.job(JobOptions(spec.seed, worker, workers, spec.batch)) for worker in range(workers)]
+        jobs = [script.job(spec.options(worker)) for worker in range(workers)]
         self._parameters: Floats = jobs[0].initial_parameters()
         self._together = Together(jobs, self._parameters, self._tensors)
         self._rows = self._packing.empty(workers)

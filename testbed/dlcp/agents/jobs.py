@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from dlcp.agents.scripts import load_script
+from dlcp.agents.scripts import JobOptions, load_script
 from dlcp.model.base import Frozen
 from dlcp.model.experiment import Scaling
-from dlcp.model.workload import Job, Pattern, Profile, Training, TransportSettings, Workload
+from dlcp.model.workload import Job, Pattern, Profile, Shards, Training, TransportSettings, Workload
 from dlcp.transport import ring, transpose
 from dlcp.transport.bounds import Bounds
 from dlcp.transport.coding import CodedJob
@@ -50,6 +50,11 @@ class JobSpec(Frozen):
     momentum: float = 0.0
     evaluations: int = 0
     record_holes: bool = False
+    shards: Shards = "shuffled"
+
+    def options(self, worker: int) -> JobOptions:
+        """What a worker's script is told."""
+        return JobOptions(self.seed, worker, len(self.workers), self.batch, self.shards)
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -125,7 +130,7 @@ def plan_job(name: str, job: Job, workload: Workload, scaling: Scaling, seed: in
         return JobSpec(**common, kind="profile", layers=_scaled_layers(workload, scale, scaling.time_dilation))
     return JobSpec(**common, kind="training", layers=_script_layers(workload), evaluations=job.evaluations,
                    script=workload.script, batch=workload.batch, learning_rate=workload.learning_rate,
-                   momentum=workload.momentum)  # fmt: skip
+                   momentum=workload.momentum, shards=job.shards)  # fmt: skip
 
 
 def coded_job(spec: JobSpec, settings: TransportSettings) -> CodedJob:

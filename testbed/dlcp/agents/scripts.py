@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from dlcp.errors import Problem
+from dlcp.model.workload import Shards
 from dlcp.paths import WORKLOADS
 
 _PREFIX = "dlcp_workload_"
@@ -24,12 +25,14 @@ _warm: set[str] = set()
 
 @dataclass(frozen=True)
 class JobOptions:
-    """What a script must know: the job's seed (same at all ranks), this worker among how many, images per step."""
+    """What a script must know: the job's seed (same at all ranks), this worker among how many, images per step, and how
+    the samples are shared out (only a script whose workload has classes is told to do so by class)."""
 
     seed: int
     worker: int
     workers: int
     batch: int
+    shards: Shards = "shuffled"
 
 
 def load_script(name: str) -> ModuleType:

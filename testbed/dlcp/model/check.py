@@ -47,6 +47,7 @@ def check_parts(document: Document, parts: Parts) -> Found:
     for name, job in parts.jobs.items():
         _check_job(notes, name, job, hosts)
         _check_bucket(notes, name, job, parts)
+        _check_learning(notes, name, job, parts.workloads.get(job.workload))
         _check_byte_scale(notes, name, job, parts.workloads.get(job.workload))
         _check_own(notes, name, job, graph, parts)
     check_background(notes, parts.background, graph, _check_hosts)
@@ -102,6 +103,17 @@ def _check_job(notes: Notes, name: str, job: Job, hosts: Sequence[str] | None) -
         loc = (*here, "warmup_iterations")
         shown = loc if notes.document.get(loc) is not None else (*here, "iterations")
         notes.wrong(shown, what, "more iterations, or fewer to warm up")
+
+
+def _check_learning(notes: Notes, name: str, job: Job, workload: Workload | None) -> None:
+    """What only a job can mean that learns."""
+    here: Loc = ("jobs", name)
+    if isinstance(workload, Profile) and job.target_accuracy is not None:
+        what = f"workload {workload.name} trains nothing, so it reaches no accuracy"
+        notes.wrong((*here, "target_accuracy"), what, "leave it out, or name a workload of kind training")
+    if workload is not None and job.shards == "by-class" and not (isinstance(workload, Training) and workload.classes):
+        what = f"workload {workload.name} has no samples with classes that workers could share out"
+        notes.wrong((*here, "shards"), what, "leave it out, or name a workload with classes: true")
 
 
 def _check_pattern(notes: Notes, here: Loc, job: Job) -> None:

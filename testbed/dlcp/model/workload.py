@@ -49,10 +49,12 @@ class Training(Frozen):
 
     predicts: what a label is. The table `training` has the test set's loss in nats a label (a text's bits per
     character are these ÷ ln 2), and as accuracy the share of labels that the model's first guess tells right.
-    strict_loss_bound, strict_source: as in Profile.
+    strict_loss_bound, strict_source: as in Profile. classes: whether its samples have classes, by which a job may part
+    them among workers.
     """
 
     kind: Literal["training"]
+    classes: bool = False
     name: str
     script: str
     dataset: str
@@ -123,6 +125,9 @@ def partners(entry: Incast | Poisson | Constant, source: str) -> tuple[str, ...]
 Pattern = Literal["parameter-server", "ring", "transpose"]
 
 
+Shards = Literal["shuffled", "by-class"]
+
+
 class Job(Frozen):
     """A training job placed on hosts: data parallel, synchronous.
 
@@ -134,6 +139,9 @@ class Job(Frozen):
     byte_scale: instead of the experiment's, for a model of another size: the same links then stand for other ones of
     the lab under this job. background, faults: instead of the experiment's, so that jobs can be points of an axis.
     record_holes: note which packets of each push were never delivered, in the table `holes`.
+    target_accuracy: of a real job, the test accuracy until which steps and time are counted; None = what all its runs
+    reach. shards: which samples of a real job's data a worker has: its turns in one shuffle of all, or classes that the
+    others do not have (as where data stay where they were made).
     """
 
     workload: str
@@ -147,6 +155,8 @@ class Job(Frozen):
     byte_scale: float | None = Field(default=None, ge=1)
     evaluations: int = Field(default=10, ge=1)
     record_holes: bool = False
+    target_accuracy: Fraction | None = Field(default=None, gt=0, lt=1)
+    shards: Shards = "shuffled"
     background: tuple[Background, ...] | None = None
     faults: tuple[Fault, ...] | None = None
 
