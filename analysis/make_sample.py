@@ -1,10 +1,12 @@
 """Make a small copy of an experiment's results, small enough to be stored with the code: the notebook's sample.
 
     python analysis/make_sample.py results/quickstart analysis/sample.tar.xz
+    python analysis/make_sample.py --queues results/microburst analysis/sample_queues.tar.xz
 
 Kept whole: which runs there are, their statuses, completion times, accuracies and settings. Thinned: messages and
-iterations (the first ones after warm-up; each starts at 0), ports (summed into one row a queue and precedence),
-hosts and statistics (left out). So job completion and accuracy are those of the full results, tails only resemble them.
+iterations (the first ones after warm-up; each starts at 0), ports (summed into one row a queue and precedence, unless
+--queues keeps them and the queues' samples), hosts, flows and most statistics (left out). So job completion and
+accuracy are those of the full results, tails only resemble them.
 """
 
 from __future__ import annotations
@@ -31,13 +33,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("experiment", type=Path, help="results/<experiment>")
     parser.add_argument("sample", type=Path, help="a .tar.xz; replaced if it is there")
+    parser.add_argument("--queues", action="store_true", help="keep every port, and the samples of its queues")
     arguments = parser.parse_args()
     experiment: Path = arguments.experiment
     with tempfile.TemporaryDirectory() as temporary, tarfile.open(arguments.sample, "w:xz", preset=9) as archive:
         for result in sorted(experiment.glob("*/result.json")):
             run = result.parent
             if not run.name.endswith(".tmp"):
-                thin(run, Path(temporary) / run.name)
+                thin(run, Path(temporary) / run.name, arguments.queues)
                 archive.add(Path(temporary) / run.name, f"{experiment.name}/{run.name}", filter=_anonymous)
     print(f"{arguments.sample}: {arguments.sample.stat().st_size / 1000:.0f} kB")
 
@@ -49,10 +52,11 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-def thin(run: Path, target: Path) -> None:
-    """Copy one run's directory, thinned."""
+def thin(run: Path, target: Path, queues: bool = False) -> None:
+    """Copy one run's directory, thinned. queues: all ports stay, and the samples of their queues."""
     target.mkdir(parents=True)
-    for name, cut in (("iterations", _iterations), ("messages", _messages), ("ports", _ports), ("training", None)):
+    cuts = {"iterations": _iterations, "messages": _messages, "ports": None if queues else _ports, "training": None}
+    for name, cut in (cuts | ({"backlog": None} if queues else {})).items():
         source = run / f"{name}.parquet"
         if source.is_file():
             table = pq.read_table(source)
@@ -64,7 +68,7 @@ def thin(run: Path, target: Path) -> None:
                            use_dictionary=False, write_statistics=False, store_schema=False)  # fmt: skip
     result = json.loads((run / "result.json").read_text(encoding="utf-8"))
     result["provenance"]["thinned"] = "a sample: fewer messages and iterations, ports summed, no hosts, no statistics"
-    result["statistics"] = {}
+    result["statistics"] = {name: found for name, found in result["statistics"].items() if name == "gradient"}
     result["knobs"] = {name: value for name, value in result["knobs"].items() if not isinstance(value, dict)}
     (target / "result.json").write_text(json.dumps(result, separators=(",", ":")) + "\n", encoding="utf-8")
 
