@@ -68,6 +68,6 @@ def job(options: JobOptions) -> TrainingJob:
         return torch.from_numpy(inputs), torch.from_numpy(wanted)
 
     return TrainingJob(
-        Model(), [embedding, lstm, head], drawn(*part("train"), **vars(options)),
+        Model(), [embedding, lstm, head], drawn(*part("train"), options),
         lambda: spread(*part("test"), TEST_PASSAGES),
     )  # fmt: skip

@@ -62,7 +62,7 @@ def job(options: JobOptions) -> TrainingJob:
         return torch.from_numpy(inputs), torch.from_numpy(wanted)
 
     return TrainingJob(
-        torch.nn.Sequential(*layers), layers, drawn(*part("train"), **vars(options)),
+        torch.nn.Sequential(*layers), layers, drawn(*part("train"), options),
         lambda: spread(*part("test"), TEST_PASSAGES),
     )  # fmt: skip
 

@@ -6,17 +6,18 @@ from collections.abc import Callable
 
 import torch
 
-from dlcp.datasets.batches import order
+from dlcp.datasets.batches import Turn, order
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
-def drawn(inputs: torch.Tensor, labels: torch.Tensor, *, seed: int, worker: int, workers: int, batch: int
-          ) -> Callable[[int], Batch]:  # fmt: skip
-    """`batch` of a TrainingJob: iteration → a worker's share, by `datasets.batches.order`."""
+def drawn(inputs: torch.Tensor, labels: torch.Tensor, turn: Turn) -> Callable[[int], Batch]:
+    """`batch` of a TrainingJob: iteration → a worker's share, by `datasets.batches.order`. turn: the script's options;
+    of samples without classes, so that only the shuffle is meant."""
 
     def draw(iteration: int) -> Batch:
-        chosen = torch.from_numpy(order(seed, worker, workers, batch, len(labels), iteration))
+        found = order(turn.seed, turn.worker, turn.workers, turn.batch, len(labels), iteration)
+        chosen = torch.from_numpy(found)
         return inputs[chosen], labels[chosen]
 
     return draw
