@@ -17,6 +17,7 @@ from dlcp.cli_hosts import hosts
 from dlcp.cli_lab import lab
 from dlcp.cli_paper import paper
 from dlcp.cli_switch import LabFile, switch
+from dlcp.cli_tune import tune
 from dlcp.errors import ExitCode, MachineCannot, Problem, Problems
 from dlcp.paths import install_command
 
@@ -349,6 +350,7 @@ def clean(
     return ExitCode.FINE
 
 
+app.command(tune)
 app.command(bench)
 app.command(switch)
 app.command(hosts)

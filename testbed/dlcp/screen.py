@@ -187,7 +187,7 @@ def print_execution(execution: Execution) -> None:
 def duration_words(time: Estimate) -> str:
     """ "about 5 min (at most 23 min), as 12 runs took"."""
     basis = f", as {time.measured} runs took" if time.measured else ", a guess from the ideal times"
-    return f"about {_minutes(time.seconds)} (at most {_minutes(time.at_most_s)}){basis}"
+    return f"about {minutes(time.seconds)} (at most {minutes(time.at_most_s)}){basis}"
 
 
 def print_status(found: Sequence[ExperimentStatus]) -> None:
@@ -267,7 +267,8 @@ def _count(number: int, word: str) -> str:
     return f"{number} {word}{'s' * (number != 1)}"
 
 
-def _minutes(duration_s: float) -> str:
+def minutes(duration_s: float) -> str:
+    """ "42 s", "5 min"."""
     return f"{duration_s:.0f} s" if duration_s < 90 else f"{duration_s / 60:.0f} min"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -43,11 +44,22 @@ class Scaling(Frozen):
 
 
 class SchemeChoice(Frozen):
-    """A scheme under comparison: which one, its label in tables and plots, and the knobs that differ from its own."""
+    """A scheme under comparison: which one, its label in tables and plots, and the knobs that differ from its own.
+
+    knobs_for: job → knobs that differ there besides. search: knob → values; `dlcp tune` tries all combinations for each
+    job and records the best, which the runs then use.
+    """
 
     scheme: str
     label: str
     knobs: dict[str, Any] = Field(default_factory=dict)
+    knobs_for: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    search: dict[str, tuple[Any, ...]] = Field(default_factory=dict)
+
+    def of_job(self, name: str, found: Mapping[str, Any] | None = None) -> SchemeChoice:
+        """As one job meets it: nothing is left open. found: what a search chose for it."""
+        knobs = self.knobs | self.knobs_for.get(name, {}) | dict(found or {})
+        return self.model_copy(update={"knobs": knobs, "knobs_for": {}, "search": {}})
 
 
 class Expectation(Frozen):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -12,18 +13,24 @@ from dlcp.errors import Problem, Problems
 from dlcp.model.document import Document, Loc
 from dlcp.model.experiment import Experiment, SchemeChoice, experiment_intent
 from dlcp.model.explain import did_you_mean, explain
-from dlcp.model.load import in_order, load_experiment
+from dlcp.model.load import Loaded, in_order, load_experiment
 from dlcp.model.parts import Parts
+from dlcp.model.tuning import Search
 from dlcp.model.units import WRITTEN
 from dlcp.model.workload import Workload
-from dlcp.paths import WORKLOADS
+from dlcp.paths import EXPERIMENTS, WORKLOADS
+from dlcp.runner.check_searches import check_searches
+from dlcp.runner.tuned import Wanted, answers, wanted
 from dlcp.schemes.base import Scheme, UnfitError
 from dlcp.switches.render import render
+
+USUAL_SUBSTRATE = "emulate"
 
 
 @dataclass(frozen=True)
 class Checked:
-    """experiment: None when there is any problem. schemes: by label, with their knobs set. Warnings stop nothing."""
+    """experiment: None when there is any problem. schemes: by label, with the knobs set that all jobs share. searches:
+    those that have an answer, by label and job. untuned: the others, with why. Warnings stop nothing."""
 
     path: Path
     experiment: Experiment | None
@@ -31,13 +38,15 @@ class Checked:
     schemes: dict[str, Scheme]
     problems: list[Problem]
     warnings: list[Problem]
+    searches: dict[tuple[str, str], Search] = field(default_factory=dict)
+    untuned: list[tuple[Wanted, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Ready:
     """An experiment without a problem: what planning and running start from.
 
-    workload_folder: where its workloads' files lie.
+    workload_folder: where its workloads' files lie. schemes, searches, untuned: as in Checked.
     """
 
     path: Path
@@ -46,6 +55,19 @@ class Ready:
     workloads: dict[str, Workload]
     schemes: dict[str, Scheme]
     warnings: list[Problem]
+    searches: dict[tuple[str, str], Search] = field(default_factory=dict)
+    untuned: list[tuple[Wanted, str]] = field(default_factory=list)
+
+    def choice(self, label: str, job_name: str) -> SchemeChoice:
+        """A scheme as one job meets it: with its knobs for the job, and what a search has chosen for it."""
+        choice = next(choice for choice in self.experiment.schemes if choice.label == label)
+        search = self.searches.get((label, job_name))
+        return choice.of_job(job_name, search.chosen if search is not None else None)
+
+
+def scheme_of(choice: SchemeChoice) -> Scheme:
+    """The scheme with a choice's knobs. Only after they were checked."""
+    return schemes.scheme_class(choice.scheme).model_validate(choice.knobs)
 
 
 def check(path: Path, workloads: Path = WORKLOADS) -> Checked:
@@ -55,8 +77,47 @@ def check(path: Path, workloads: Path = WORKLOADS) -> Checked:
     if loaded.experiment is not None and not loaded.problems and not wrong:
         wrong = _impossible(loaded.document, loaded.experiment, built)
     problems = in_order([*loaded.problems, *wrong])
-    experiment = None if problems else loaded.experiment
-    return Checked(path, experiment, loaded.parts.workloads, built, problems, loaded.warnings)
+    if problems or loaded.experiment is None:
+        return Checked(path, None, loaded.parts.workloads, built, problems, loaded.warnings)
+    return _with_searches(path, loaded, built, workloads)
+
+
+def _with_searches(path: Path, loaded: Loaded, built: dict[str, Scheme], folder: Path) -> Checked:
+    """An experiment without a problem, and what its record says of the searches that it asks for."""
+    experiment, workloads = loaded.experiment, loaded.parts.workloads
+    assert experiment is not None
+    searches = wanted(experiment, workloads, folder, common_substrate(built.values()))
+    try:
+        found, untuned = answers(path, experiment, searches)
+    except Problems as error:
+        return Checked(path, None, workloads, built, error.problems, loaded.warnings)
+    labels = [choice.label for choice in experiment.schemes]
+    places = {one.choice.label: ("schemes", labels.index(one.choice.label), "search") for one in searches}
+    wrong, warnings = [], []
+    for one in searches:
+        where, name = loaded.document.where(places[one.choice.label]), f"{one.choice.label}, job {one.job}"
+        if all(point.unfit for point in one.points):
+            wrong.append(Problem(where, f"{name}: no point can do: {one.points[0].unfit}", "other values"))
+    for one, why in untuned:
+        where = loaded.document.where(places[one.choice.label])
+        warnings.append(Problem(where, f"{one.choice.label} {why}, for job {one.job}", tune_command(path)))
+    for (label, job), search in found.items():
+        if search.undecided:
+            what = f"{label}, job {job}: {search.undecided} of {len(search.points)} points have no trusted runs"
+            warnings.append(Problem(loaded.document.where(places[label]), what, f"again: {tune_command(path)}"))
+    shown = in_order([*loaded.warnings, *warnings])
+    return Checked(path, None if wrong else experiment, workloads, built, wrong, shown, found, untuned)
+
+
+def tune_command(path: Path) -> str:
+    """The command that makes the searches of an experiment's file."""
+    return f"dlcp tune {path.stem if path.parent == EXPERIMENTS else path}"
+
+
+def common_substrate(built: Iterable[Scheme]) -> str:
+    """Where a file's runs are made unless the caller says otherwise: emulated, or where alone its schemes can run."""
+    common = set.intersection(*(set(scheme.substrates) for scheme in built))
+    return USUAL_SUBSTRATE if len(common) != 1 else common.pop()
 
 
 def ready(path: Path, workloads: Path = WORKLOADS) -> Ready:
@@ -64,7 +125,10 @@ def ready(path: Path, workloads: Path = WORKLOADS) -> Ready:
     checked = check(path, workloads)
     if checked.experiment is None:
         raise Problems(checked.problems)
-    return Ready(path, workloads, checked.experiment, checked.workloads, checked.schemes, checked.warnings)
+    return Ready(
+        path, workloads, checked.experiment, checked.workloads, checked.schemes, checked.warnings, checked.searches,
+        checked.untuned,
+    )  # fmt: skip
 
 
 def _build_schemes(document: Document, parts: Parts) -> tuple[dict[str, Scheme], list[Problem]]:
@@ -83,7 +147,8 @@ def _build_schemes(document: Document, parts: Parts) -> tuple[dict[str, Scheme],
         except ValidationError as error:
             problems += explain(document, error, kind, (*here, "knobs"))
             continue
-        problems += _unusable(document, (*here, "knobs"), scheme, choice, parts)
+        own = check_searches(document, here, kind, choice, parts)
+        problems += own or _unusable(document, here, kind, scheme, choice, parts)
         built[choice.label] = scheme
     return built, problems
 
@@ -101,16 +166,21 @@ def _impossible(document: Document, experiment: Experiment, built: dict[str, Sch
     return problems
 
 
-def _unusable(document: Document, loc: Loc, scheme: Scheme, choice: SchemeChoice, parts: Parts) -> list[Problem]:
-    """Knobs that are right one by one but make no intent, transport or host settings together."""
+def _unusable(
+    document: Document, here: Loc, kind: type[Scheme], scheme: Scheme, choice: SchemeChoice, parts: Parts
+) -> list[Problem]:
+    """Knobs that are right one by one but make no intent, transport or host settings together. Of a search any one of
+    its points will do."""
+    loc = (*here, "knobs")
     try:
         if parts.port_buffer_bytes is not None:
             scheme.intent(parts.port_buffer_bytes)
         if parts.scaling is not None:
             scheme.hosts(parts.scaling)
-            for job in parts.jobs.values():
-                if job.workload in parts.workloads:
-                    scheme.for_job(job, parts.workloads[job.workload]).transport(parts.scaling)
+            for name, job in parts.jobs.items():
+                if job.workload in parts.workloads and not choice.search:
+                    own = kind.model_validate(choice.of_job(name).knobs)
+                    own.for_job(job, parts.workloads[job.workload]).transport(parts.scaling)
     except UnfitError as error:
         return [Problem(document.where((*loc, error.knob)), f"`{error.knob}`: {error.what}", error.hint)]
     except ValidationError as error:

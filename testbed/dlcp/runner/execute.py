@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from dlcp.errors import ExitCode, MachineCannot, Problem, Problems
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
+from dlcp.runner.check import tune_command
 from dlcp.runner.plan import Cell, Plan
 from dlcp.runner.store import Store, wrong_tables
 from dlcp.substrates import provenance
@@ -80,6 +81,7 @@ def execute(
     Problem when another process makes runs there; MachineCannot when this machine cannot run the plan at all.
     A KeyboardInterrupt leaves all finished runs and nothing else.
     """
+    require_tuned(plan)
     store = Store(results, plan.ready.experiment.name)
     with store.locked():
         had, _ = store.load()
@@ -95,6 +97,15 @@ def execute(
     final = had | made
     statuses = Counter(str(final[cell.run.id].status) for cell in plan.cells)
     return Execution(dict(statuses), len(made), len(plan.cells) - len(made))
+
+
+def require_tuned(plan: Plan) -> None:
+    """Raise Problems with every search that the plan's runs need the outcome of and the record does not have."""
+    needed = {(cell.run.scheme.label, cell.run.job_name) for cell in plan.cells}
+    lacking = [(one, why) for one, why in plan.ready.untuned if (one.choice.label, one.job) in needed]
+    if lacking:
+        command = tune_command(plan.ready.path)
+        raise Problems([Problem(f"{one.choice.label}, job {one.job}", why, command) for one, why in lacking])
 
 
 def open_substrate(name: str) -> AbstractContextManager[Substrate]:
@@ -142,7 +153,7 @@ def _make(
     """One run, from an empty folder to a stored result."""
     directory = store.begin(cell.run.id)
     try:
-        result = _run(cell, directory, substrate, on_progress)
+        result = outcome(cell, directory, substrate, on_progress)
         _complete(plan, cell, attempt, result)
         wrong = wrong_tables(directory, result)
         if wrong:
@@ -156,7 +167,9 @@ def _make(
     return result
 
 
-def _run(cell: Cell, directory: Path, substrate: Substrate, on_progress: OnProgress) -> RunResult:
+def outcome(cell: Cell, directory: Path, substrate: Substrate, on_progress: OnProgress) -> RunResult:
+    """The result of one run, of which `directory` gets the tables; one that failed in any way is a result, too, but for
+    MachineCannot and Problems, which no other run would escape."""
     try:
         return substrate.run(cell.run, directory, on_progress)
     except (MachineCannot, Problems):  # Problems: of a lab that is not what the run needs
@@ -186,5 +199,7 @@ def _complete(plan: Plan, cell: Cell, attempt: int, result: RunResult) -> None:
         "labels": [choice.label for choice in experiment.schemes],
         "unsupported": [asdict(one) for one in plan.unsupported],
     }
+    search = plan.ready.searches.get((cell.run.scheme.label, cell.run.job_name))
+    result.tuning = {} if search is None else search.model_dump(mode="json")
     result.run = result.run | {"definition": cell.definition, "planned": planned, "attempt": attempt}
     result.expect = [line.model_dump(mode="json") for line in experiment.expect]

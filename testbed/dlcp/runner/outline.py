@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlcp.errors import Problem
 from dlcp.runner import scale_down as scaling_down
 from dlcp.runner.admission import Load, Machine, admit, factor_that_fits, loads_of
 from dlcp.runner.calibration import Costs, costs
@@ -69,13 +70,14 @@ def outline(
     """Plan an experiment. scale_down: leave to make it lighter when this machine cannot carry it as it is; without it
     that is MachineCannot. lab: which, on that substrate. Problem when the substrate is unknown; Problems when the
     experiment does not fit the lab."""
-    machine = Machine(len(os.sched_getaffinity(0)), costs())
+    machine = this_machine()
     emulated, scaled = substrate == "emulate", ""
     if emulated and scale_down:
         factor = factor_that_fits(loads_of(ready, machine), ready.experiment.topology.graph.slowest_host_bps)
         if factor is not None and factor > 1:
             whole, ready = ready, scaling_down.scaled_down(ready, factor)
             scaled = scaling_down.sentence(whole, ready)
+            _require_untuned(whole)
     planned = plan(ready, substrate) if lab is None else _on_lab(ready, lab)
     loads = admit(ready, machine) if emulated else []
     if emulated:
@@ -85,6 +87,20 @@ def outline(
     time = estimate(planned, todo, had)
     facts, words = without_network(ready) if substrate == IN_PROCESS else (stands_for(ready), sentences(ready))
     return Outline(planned, tuple(todo), tuple(loads), machine.costs, time, facts, tuple(words), scaled)
+
+
+def this_machine() -> Machine:
+    """What the load of runs is held against."""
+    return Machine(len(os.sched_getaffinity(0)), costs())
+
+
+def _require_untuned(ready: Ready) -> None:
+    """What was searched for on the fabric as it is written does not hold on a slower one."""
+    if searched := [choice.label for choice in ready.experiment.schemes if choice.search]:
+        what = (
+            f"the knobs of {', '.join(searched)} are searched for on the fabric as it is written, not on a slower one"
+        )
+        raise Problem("--scale-down", what, "write the slower fabric into the file, and tune that")
 
 
 def _on_lab(ready: Ready, lab: LabChoice) -> Plan:

@@ -11,20 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from dlcp.errors import Problem
+from dlcp.model.experiment import SchemeChoice
 from dlcp.model.explain import did_you_mean
 from dlcp.model.run import Run
-from dlcp.model.workload import Training
-from dlcp.runner.check import Ready
+from dlcp.runner.check import USUAL_SUBSTRATE, Ready, common_substrate, scheme_of
+from dlcp.runner.definition import content_hash, facts
 from dlcp.substrates import __path__ as _substrate_folders
 
 SUBSTRATES = ("emulate", "lab", "inprocess", "simulate")
 """The words for places to run; each needs its file in dlcp/substrates to be usable."""
-USUAL_SUBSTRATE = "emulate"
 IN_PROCESS = "inprocess"
-_FABRIC_KEYS = {"shared_buffer", "queues", "load_balancing", "flowlet_gap_s", "pfc", "faults", "backlog_every_s"}
-"""What an experiment may say of its fabric and its mishaps, beside topology and port buffer."""
-_SAID_ABOVE = {"background", "faults"}
-"""What of a job stands in a run's definition already: the job's own, or the experiment's."""
 RUN_ID_DIGITS = 12
 """Hexadecimal digits of a run's name: 48 bits, no collision among any number of runs that one makes."""
 
@@ -77,8 +73,7 @@ def known_substrates() -> list[str]:
 
 def usual_substrate(ready: Ready) -> str:
     """Where a file's runs are made unless the caller says otherwise: emulated, or where alone its schemes can run."""
-    common = set.intersection(*(set(scheme.substrates) for scheme in ready.schemes.values()))
-    return USUAL_SUBSTRATE if len(common) != 1 else common.pop()
+    return common_substrate(ready.schemes.values())
 
 
 def plan(
@@ -96,7 +91,7 @@ def plan(
         if substrate not in scheme.substrates
     }
     unsupported = tuple(Unsupported(label, why_not[label]) for label in ready.schemes if label in why_not)
-    hashes = {name: _content_hash(ready, name) for name in ready.workloads}
+    hashes = {name: content_hash(workload, ready.workload_folder) for name, workload in ready.workloads.items()}
     cells = [
         _cell(ready, substrate, where, job_name, label, repeat, hashes)
         for repeat in range(ready.experiment.repeats)
@@ -123,37 +118,42 @@ def _shuffled(ready: Ready, job_name: str, repeat: int) -> list[str]:
 def _cell(
     ready: Ready, substrate: str, where: str, job_name: str, label: str, repeat: int, hashes: dict[str, str]
 ) -> Cell:
+    job = ready.experiment.jobs[job_name]
+    seed = seed_of(ready.experiment.seed, job_name, repeat)
+    choice = ready.choice(label, job_name)
+    return make_cell(ready, choice, job_name, hashes[job.workload], repeat, seed, substrate, where)
+
+
+def make_cell(
+    ready: Ready,
+    choice: SchemeChoice,
+    job_name: str,
+    workload_sha256: str,
+    repeat: int,
+    seed: int,
+    substrate: str,
+    where: str = "",
+) -> Cell:
+    """One run of a job. choice: a scheme with the knobs of this job, nothing left open (SchemeChoice.of_job)."""
     experiment = ready.experiment.of_job(job_name)
-    job = experiment.jobs[job_name]
-    choice = next(choice for choice in experiment.schemes if choice.label == label)
-    seed = seed_of(experiment.seed, job_name, repeat)
-    definition: dict[str, Any] = {
-        "experiment": experiment.name,
-        "topology": experiment.topology.model_dump(mode="json", by_alias=True),
-        "port_buffer": experiment.port_buffer_bytes,
-        **experiment.model_dump(mode="json", by_alias=True, include=_FABRIC_KEYS),
-        "scaling": experiment.scaling.model_dump(mode="json", by_alias=True),
-        "background": [one.model_dump(mode="json", by_alias=True) for one in experiment.background],
-        "scheme": choice.scheme,
-        "label": label,
-        "knobs": ready.schemes[label].model_dump(mode="json", by_alias=True),
-        "job_name": job_name,
-        "job": job.model_dump(mode="json", by_alias=True, exclude=_SAID_ABOVE),
-        "workload_sha256": hashes[job.workload],
-        "repeat": repeat,
-        "seed": seed,
-        "substrate": substrate,
-    } | ({"where": where} if where else {})
-    if inputs := ready.schemes[label].inputs():
+    choices = tuple(ready.choice(one.label, job_name) for one in experiment.schemes)
+    experiment = experiment.model_copy(update={"schemes": choices})
+    job, scheme = experiment.jobs[job_name], scheme_of(choice)
+    definition = (
+        facts(experiment, job_name, workload_sha256)
+        | {
+            "scheme": choice.scheme,
+            "label": choice.label,
+            "knobs": scheme.model_dump(mode="json", by_alias=True),
+            "repeat": repeat,
+            "seed": seed,
+            "substrate": substrate,
+        }
+        | ({"where": where} if where else {})
+    )
+    if inputs := scheme.inputs():
         definition["inputs"] = inputs
     text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
     run_id = hashlib.sha256(text.encode()).hexdigest()[:RUN_ID_DIGITS]
     workload = ready.workloads[job.workload]
     return Cell(Run(run_id, experiment, choice, job_name, job, workload, repeat, seed, substrate), definition)
-
-
-def _content_hash(ready: Ready, name: str) -> str:
-    """Of the workload's file and of the training script that it names."""
-    workload, folder = ready.workloads[name], ready.workload_folder
-    files = [folder / f"{name}.yaml"] + ([folder / workload.script] if isinstance(workload, Training) else [])
-    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()

@@ -1,0 +1,37 @@
+"""What a run is, but for its scheme and its seed: the facts that names of runs and records of searches rest on."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from dlcp.model.experiment import Experiment
+from dlcp.model.workload import Training, Workload
+
+_FABRIC_KEYS = {"shared_buffer", "queues", "load_balancing", "flowlet_gap_s", "pfc", "faults", "backlog_every_s"}
+"""What an experiment may say of its fabric and its mishaps, beside topology and port buffer."""
+_SAID_ABOVE = {"background", "faults"}
+"""What of a job stands in a run's definition already: the job's own, or the experiment's."""
+
+
+def facts(experiment: Experiment, job_name: str, workload_sha256: str) -> dict[str, Any]:
+    """Fabric, scaling, background and job. experiment: as the job meets it (Experiment.of_job)."""
+    return {
+        "experiment": experiment.name,
+        "topology": experiment.topology.model_dump(mode="json", by_alias=True),
+        "port_buffer": experiment.port_buffer_bytes,
+        **experiment.model_dump(mode="json", by_alias=True, include=_FABRIC_KEYS),
+        "scaling": experiment.scaling.model_dump(mode="json", by_alias=True),
+        "background": [one.model_dump(mode="json", by_alias=True) for one in experiment.background],
+        "job_name": job_name,
+        "job": experiment.jobs[job_name].model_dump(mode="json", by_alias=True, exclude=_SAID_ABOVE),
+        "workload_sha256": workload_sha256,
+    }
+
+
+def content_hash(workload: Workload, folder: Path) -> str:
+    """Of the workload's file and of the training script that it names."""
+    files = [folder / f"{workload.name}.yaml"]
+    files += [folder / workload.script] if isinstance(workload, Training) else []
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
