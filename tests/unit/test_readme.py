@@ -24,7 +24,7 @@ COMMANDS = [
     *re.findall(r"^[^|\n].*`(dlcp switch inventory [^`]+)`", README, flags=re.MULTILINE),
     *(f"dlcp shell quickstart {option}" for option in re.findall(r"`(-c [^`]+)`", README)),
 ]
-EMULATES = ("dlcp run", "dlcp shell", "dlcp bench switch", "dlcp bench capacity", "dlcp switch verify",
+EMULATES = ("dlcp run", "dlcp tune", "dlcp shell", "dlcp bench switch", "dlcp bench capacity", "dlcp switch verify",
             "dlcp doctor --calibrate", "dlcp lab", "dlcp hosts", "dlcp switch diff", "dlcp switch apply",
             "dlcp switch rollback")  # fmt: skip
 """What takes minutes, root or a lab: proven in tests/crash, tests/emulate, tests/lab and tests/bench."""
@@ -41,7 +41,7 @@ def test_the_table_names_every_command_and_no_other() -> None:
 def test_the_arguments_are_those_that_the_command_takes(command: str) -> None:
     function, bound, _ = app.parse_args(shlex.split(command)[1:], print_error=False, exit_on_error=False)
     assert function.__name__ in shlex.split(command)[1:3]
-    assert bound.arguments.get("experiment", "quickstart") in ("quickstart", "lab-demo", "dlcp-wred")
+    assert bound.arguments.get("experiment", "quickstart") in ("quickstart", "headline", "lab-demo", "dlcp-wred")
 
 
 @pytest.fixture(scope="module")

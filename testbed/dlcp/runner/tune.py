@@ -9,14 +9,17 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import platform
 import random
 import tempfile
 import time
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+from dlcp.agents.machine import cores
 from dlcp.errors import ExitCode, Problem
 from dlcp.model.explain import did_you_mean
 from dlcp.model.result import RunResult
@@ -35,7 +38,6 @@ from dlcp.runner.definition import content_hash
 from dlcp.runner.execute import MORE_CHANCES, Listener, open_substrate, outcome
 from dlcp.runner.plan import Cell, make_cell, seed_of, usual_substrate
 from dlcp.runner.tuned import Wanted, wanted
-from dlcp.substrates import provenance
 from dlcp.substrates.base import Substrate
 
 _MOST_REPEATS = 1000
@@ -155,10 +157,9 @@ class Tuner:
             return found
         if found is not None:
             self.redone.append(f"{one.choice.label} for job {one.job} {one.lacks(found)}")
-        where = provenance.collect(0)
         return Search(
             label=one.choice.label, scheme=one.choice.scheme, job=one.job, substrate=self.substrate, digest=one.digest,
-            cores=where["cores"], kernel=where["kernel"], points=one.points,
+            cores=cores(), kernel=platform.release(), points=one.points,
         ).sealed()  # fmt: skip
 
 
@@ -182,6 +183,7 @@ def tune(tuner: Tuner, listener: Listener, *, substrate: AbstractContextManager[
     return Tuning(path, tuner.searches, tuple(tuner.redone), made)
 
 
+@cache
 def tuning_seed(experiment_seed: int, job_name: str, run: int) -> int:
     """The seed of a search's run, the same for all points and schemes: none that the experiment may measure with."""
     measured = {seed_of(experiment_seed, job_name, repeat) for repeat in range(_MOST_REPEATS)}

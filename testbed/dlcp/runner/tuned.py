@@ -21,7 +21,7 @@ from dlcp.schemes.base import UnfitError
 
 _NOT_OF_JOB = {"iterations", "warmup_iterations", "evaluations", "record_holes"}
 """What of a job changes how long it runs or what is written down, not which knobs are best."""
-_NOT_OF_FABRIC = {"experiment", "job_name", "backlog_every_s"}
+_NOT_OF_FABRIC = {"experiment", "job_name", "backlog_every"}
 
 
 @dataclass(frozen=True)
