@@ -49,6 +49,8 @@ ALLOWED: dict[str, set[str]] = {
     "screen_hosts": {"runner", "screen"},
     "cli_hosts": {"model", "runner", "cli_bench", "cli_switch", "screen", "screen_hosts"},
     "cli_lab": {"model", "runner", "screen"},
+    "screen_tune": {"model", "runner", "screen"},
+    "cli_tune": {"model", "runner", "cli_bench", "screen", "screen_tune", "progress"},
     "cli_paper": {"runner", "report", "cli_bench", "screen", "progress"},
     "cli": {
         "model",
@@ -59,6 +61,7 @@ ALLOWED: dict[str, set[str]] = {
         "cli_hosts",
         "cli_lab",
         "cli_paper",
+        "cli_tune",
         "screen",
         "progress",
     },
