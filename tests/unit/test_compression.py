@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlcp.transport.compression.dgc import Dgc
+from dlcp.transport.compression.fp16 import to_half
 from dlcp.transport.compression.packing import pack, packed_bytes, unpack
 from dlcp.transport.compression.powersgd import PowerSgd, orthonormal
 from dlcp.transport.compression.topk import TopK
@@ -123,6 +124,19 @@ def test_any_tensor__is_decoded_to_finite_values(
         found = bench.exchange(iteration, gradients)
         assert found.shape == (elements,)
         assert np.isfinite(found).all()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.floats(width=32, allow_nan=False), st.integers(0, 40))
+def test_fp16__rounds_as_numpy_does_however_small(value: float, shift: int) -> None:
+    values = np.array([value, -value, value * 2.0**-shift], np.float32)
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(to_half(values), values.astype(np.float16))
+
+
+def test_fp16__rounds_every_tie_below_the_normal_numbers_to_even() -> None:
+    ties = np.arange(0, 4100, dtype=np.float32) * np.float32(2.0**-25)
+    np.testing.assert_array_equal(to_half(ties), ties.astype(np.float16))
 
 
 # Bias, and what is left out.

@@ -192,3 +192,44 @@ def test_dlcp__seven_queues_leave_only_the_control_queue() -> None:
 def test_dlcp__thresholds_out_of_order_are_refused() -> None:
     with pytest.raises(ValidationError, match=r"droppable_from 0\.8 is above droppable_until 0\.4"):
         schemes.scheme_class("dlcp").model_validate({"droppable_from": 0.8})
+
+
+COMPRESSED = ("dgc", "fp16", "powersgd", "qsgd", "randomblock", "randomk", "signsgd", "terngrad", "topk")
+
+
+@pytest.mark.parametrize("name", COMPRESSED)
+def test_compressed__is_its_method_over_tuned_tcp(name: str) -> None:
+    scheme = schemes.scheme_class(name)().for_job(JOB, MODEL)
+    tuned = schemes.scheme_class("tcp-tuned")()
+    settings = scheme.transport(LAB)
+    assert settings.compression is not None
+    assert settings.compression.method == name
+    assert settings.model_copy(update={"compression": None}) == tuned.transport(LAB)
+    assert scheme.hosts(LAB) == tuned.hosts(LAB)
+    with pytest.raises(UnfitError, match="codes are merged by parameter servers, a ring has none"):
+        scheme.for_job(RING, MODEL)
+
+
+def test_compressed__knobs_reach_the_agents() -> None:
+    knobs = {"levels": 3, "chunk": 64, "norm": "l2"}
+    compression = schemes.scheme_class("qsgd").model_validate(knobs).transport(LAB).compression
+    assert compression is not None
+    assert (compression.levels, compression.chunk, compression.norm) == (3, 64, "l2")
+    compression = (
+        schemes.scheme_class("dgc").model_validate({"ratio": "2 %", "warmup": "50 %"}).transport(LAB).compression
+    )
+    assert compression is not None
+    assert (compression.ratio, compression.warmup_share) == (0.02, 0.5)
+
+
+def test_dlcp__compression_is_of_fixed_length_and_has_no_other_holes() -> None:
+    settings = dlcp(compression="topk", compression_ratio="5 %").for_job(JOB, MODEL).transport(LAB)
+    assert settings.compression is not None
+    assert (settings.compression.method, settings.compression.ratio) == ("topk", 0.05)
+    assert dlcp().transport(LAB).compression is None
+    for knobs in ({"holes": "last"}, {"holes": "rescale"}, {"pull_loss_bound": "1 %"}):
+        with pytest.raises(ValidationError, match="compression needs holes: zero"):
+            dlcp(compression="fp16", **knobs)
+    for job in (RING, JOB.model_copy(update={"record_holes": True})):
+        with pytest.raises(UnfitError, match="compression"):
+            dlcp(compression="fp16").for_job(job, MODEL)

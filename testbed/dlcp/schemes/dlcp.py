@@ -212,6 +212,8 @@ class Dlcp(Scheme):
         """The presets as the workload's numbers."""
         if self.compression != "none":
             refuse_all_but_servers(job)
+            if job.record_holes:
+                raise UnfitError("compression", "holes are recorded of gradients, not of their codes", "none")
         if job.pattern == "ring" and self.holes == "last":
             raise UnfitError("holes", "a ring sums on the way and has no worker's last gradient", "zero or rescale")
         if job.pattern == "ring" and self.pull_loss_bound:

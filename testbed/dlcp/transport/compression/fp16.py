@@ -12,6 +12,10 @@ from dlcp.model.workload import Compression
 from dlcp.transport.compression.base import Code, Compressor, Exchange, Share, total_of
 from dlcp.transport.endpoint import Floats, Values
 
+SMALLEST_NORMAL = np.float32(2.0**-14)
+LAST_BIT_2_24 = np.float32(0.75)
+"""With anything small added, a float32 from 1/2 to 1: its last bit is 2^-24."""
+
 
 class Fp16(Compressor):
     """2 bytes a value. What is beyond 65504 becomes infinite, as in the hook."""
@@ -22,15 +26,24 @@ class Fp16(Compressor):
         return (Exchange(half, half),)
 
     def first(self, iteration: int, gradient: Floats) -> Values:
-        with np.errstate(over="ignore"):
-            return (gradient / np.float32(self.share.workers)).astype(np.float16)
+        return to_half(gradient / np.float32(self.share.workers))
 
     def decode(self, iteration: int, answer: Values) -> Floats:
         return answer.astype(np.float32)
 
     def merge(self, iteration: int, number: int, codes: list[Values]) -> Values:
-        with np.errstate(over="ignore"):
-            return total_of(codes).astype(np.float16)
+        return to_half(total_of(codes))
+
+
+def to_half(values: Floats) -> Values:
+    """Rounded to the nearest float16, ties to even.
+
+    Values below float16's normal ones are rounded beforehand, to the multiples of 2^-24 that it has there, by a sum
+    whose last bit that is: numpy takes 60 ns for each of them that it has to round itself, 5 ns for any other.
+    """
+    small = np.abs(values) < SMALLEST_NORMAL
+    with np.errstate(over="ignore"):
+        return np.where(small, (values + LAST_BIT_2_24) - LAST_BIT_2_24, values).astype(np.float16)
 
 
 COMPRESSOR = Fp16
