@@ -30,7 +30,7 @@ def paper(
     Parameters
     ----------
     names
-        Some of the experiments; default: all that say how they are reduced.
+        Some of the experiments, by name or file; default: all that ship and say how they are reduced.
     """
     from dlcp import screen
     from dlcp.runner import paper as whole

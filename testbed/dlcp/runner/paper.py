@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dlcp.errors import MachineCannot, Problem
+from dlcp.model.document import read_document
 from dlcp.model.experiment import Experiment
-from dlcp.model.explain import did_you_mean
 from dlcp.model.load import experiment_names, find_experiment
 from dlcp.runner.check import Ready, ready
 from dlcp.runner.execute import Execution, Listener, execute
@@ -57,16 +57,14 @@ class Part:
 
 def shipped() -> list[str]:
     """Names of the experiments that come with the toolkit and say how they are reduced."""
-    return [name for name in experiment_names() if _whole(name).experiment.reduced is not None]
+    documents = {name: read_document(find_experiment(name)) for name in experiment_names()}
+    return [name for name, document in documents.items() if document.get(("reduced",)) is not None]
 
 
 def parts(results: Path, only: Sequence[str] = ()) -> list[Part]:
-    """The experiments, planned. only: names of some of them. Problem when there is none of such a name."""
-    names = shipped()
-    for name in only:
-        if name not in names:
-            raise Problem(name, "is no experiment of the comparison", did_you_mean(name, names))
-    return [_part(_whole(name), results) for name in only or names]
+    """The experiments, planned. only: names or files of some. Problem when one of them does not say how it is reduced;
+    Problems when its file is wrong."""
+    return [_part(_whole(name), results) for name in only or shipped()]
 
 
 def make(part: Part, results: Path, listener: Listener) -> Execution | None:
@@ -117,7 +115,11 @@ def reduction(whole: Experiment) -> str:
 
 
 def _whole(name: str) -> Ready:
-    return ready(find_experiment(name))
+    found = ready(find_experiment(name))
+    if found.experiment.reduced is None:
+        what = "does not say what of it is part of the comparison"
+        raise Problem(str(found.path), what, "write `reduced: {}`, or which repeats, jobs or schemes")
+    return found
 
 
 def _part(whole: Ready, results: Path, outlined: Callable[..., Outline] = outline) -> Part:
