@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from command import dlcp
 
 JOB = {"workload": "resnet50", "workers": ["h1", "h2", "h3"], "servers": ["h4"], "iterations": 3, "bucket": "60 kB"}
