@@ -1,4 +1,4 @@
-"""The page in a real browser: no table is wider than the screen or the sheet."""
+"""The page in a real browser: no table is wider than the screen or the sheet; light, or dark where that is wanted."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 
 pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
 
+import numpy as np
+from matplotlib.image import imread
 from synthetic_results import make_results
 
 from dlcp.report import report
@@ -39,15 +41,35 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
 def too_wide(html: str, width_px: int, folder: Path) -> list[str]:
     """What sticks out of a window of this width."""
     (folder / "page.html").write_text(html.replace("</body>", MEASURE + "</body>"), encoding="utf-8")
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync",
-               "--disable-component-update", "--no-first-run", f"--user-data-dir={folder / 'profile'}",
-               f"--window-size={width_px},2000", "--dump-dom"]  # fmt: skip
-    command = [str(CHROMIUM), *options, (folder / "page.html").as_uri()]
-    dom = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    dom = chromium(folder, width_px, "--dump-dom")
     found = re.search(r"<title>(\d+) tables;(.*?)\|</title>", dom, re.DOTALL)
     assert found is not None
-    assert found[1] == "2"
+    assert found[1] == "9"  # four groups of figures of the profile job, five of the real one
     return [one for one in found[2].split(";") if one]
+
+
+def chromium(folder: Path, width_px: int, *more: str) -> str:
+    """Open folder/page.html in a browser without a window; what it prints."""
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync",
+               "--disable-component-update", "--no-first-run", f"--user-data-dir={folder / 'profile'}",
+               f"--window-size={width_px},2000", *more]  # fmt: skip
+    command = [str(CHROMIUM), *options, (folder / "page.html").as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+@pytest.mark.parametrize(("wanted", "options"), [("light", ()), ("dark", ("--blink-settings=preferredColorScheme=0",))])
+def test_page__is_light_or_dark_as_the_reader_wants_it(
+    page: str, tmp_path: Path, wanted: str, options: tuple[str, ...]
+) -> None:
+    """Most of the picture is paper, and the figures stand on the same paper as the text."""
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    chromium(tmp_path, SCREEN_PX, *options, "--hide-scrollbars", f"--screenshot={tmp_path / 'page.png'}")
+    picture = imread(tmp_path / "page.png")[..., :3].mean(axis=2)
+    paper = float(np.median(picture))
+    assert paper < 0.1 if wanted == "dark" else paper > 0.97
+    apart = np.abs(picture - paper)
+    assert 0.02 < (apart > 0.4).mean() < 0.4  # ink there is, and it can be read
+    assert (apart < 0.06).mean() > 0.6
 
 
 def test_page__fits_a_window_of_1200(page: str, tmp_path: Path) -> None:

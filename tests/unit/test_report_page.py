@@ -92,19 +92,25 @@ def test_terminal__has_every_scheme_gain_refusal_and_suspect(printed: tuple[Repo
 def test_page__is_whole_html_without_anything_from_outside(html: str) -> None:
     stack: list[str] = []
     sources: list[str] = []
+    links: list[str] = []
+    places: list[str] = []
 
     class Walk(HTMLParser):
         def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
             if tag not in ("meta", "img", "br"):
                 stack.append(tag)
-            sources.extend(value or "" for name, value in attrs if name in ("src", "href", "srcset"))
+            sources.extend(value or "" for name, value in attrs if name in ("src", "srcset"))
+            links.extend(value or "" for name, value in attrs if name == "href")
+            places.extend(f"#{value}" for name, value in attrs if name == "id")
 
         def handle_endtag(self, tag: str) -> None:
             assert stack.pop() == tag
 
     Walk().feed(html)
     assert stack == []
-    assert len(sources) == 10  # four pictures of the profile job, five of the real one, the topology
+    assert len(sources) == 13  # two of all jobs, four of the profile job, six of the real one, the topology
+    assert links == places  # the table of contents has every section, in order
+    assert len(links) >= 10
     assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
     assert not re.search(r"https?://|url\(|@import|<script|<link", html)
 
@@ -125,8 +131,8 @@ def test_page__holds_the_numbers_of_the_csv_files(html: str, printed: tuple[Repo
 def test_page__names_schemes_knobs_regime_and_doubts_and_escapes_them(html: str) -> None:
     text = unescape(html)
     for label in LABELS:
-        assert f"{label}</th>" in text
-    assert '<tr class="differs"><td>rto_min_s</td><td>200 ms</td><td>5 ms</td><td>–</td></tr>' in html
+        assert f"{label}</td>" in text
+    assert '<tr class="differs"><td>knobs</td><td>rto_min_s</td><td>200 ms</td><td>5 ms</td><td>–</td></tr>' in html
     assert "<dt>byte scale</dt><dd>25</dd>" in html
     assert "<dt>port buffer</dt><dd>50 kB = 33 packets = 1 ms of lab line rate</dd>" in html
     assert "<dt>TCP tuned: RTO floor</dt><dd>5 ms (lab time)</dd>" in html
@@ -177,7 +183,7 @@ def test_page__shows_a_job_of_which_no_run_counts(tmp_path: Path, status: str) -
         for table in root.glob("*-real-*/*.parquet"):
             table.unlink()
     html = report(root).html.read_text(encoding="utf-8")
-    assert "<h2>Job real</h2>" in html
+    assert ">Job real</h2>" in html
     assert f'<td class="n">0 + 2 {status}</td>' in html
 
 

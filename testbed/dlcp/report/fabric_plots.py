@@ -26,6 +26,8 @@ _KINDS = {
              "dropped_unrouted_packets": "no route"},
 }  # fmt: skip
 """Hatch of a bar → what it may show, from the axis up."""
+_QUEUE_AXES = ("dropped\n(% of packets offered)", "marked CE\n(% of packets enqueued)")
+_COLUMNS = 4
 _PRECEDENCES = 3
 _BAR = 0.26
 
@@ -55,22 +57,31 @@ def queues(results: Results, job: str, labels: tuple[str, ...]) -> Figure | None
     styles = style.scheme_styles(results)
     shown = sorted(int(queue) for queue in counts[counts[_COUNTS].sum(axis=1) > 0]["queue"].unique())
     with style.applied():
-        fig, axes = style.figure(
-            results.regime(job), max(9.0, 2.4 * len(labels)), 5.0 if marked else 3.2, 1 + marked, len(labels),
-            sharex=True, sharey="row",
-        )  # fmt: skip
-        for column, label in enumerate(labels):
-            mine = counts[counts["label"] == label]
-            _draw_queues([row[column] for row in axes], mine, shown, styles[label].colour)
-            axes[0][column].set_title(label)
-            axes[-1][column].set_xlabel("switch queue (7 is served first)")
-        axes[0][0].set_ylabel("dropped\n(% of packets offered)")
-        if marked:
-            axes[1][0].set_ylabel("marked CE\n(% of packets enqueued)")
-        for row in axes:
-            row[0].set_ylim(0, max(1.1 * max(ax.dataLim.y1 for ax in row), 0.01))
+        columns = min(_COLUMNS, len(labels))
+        blocks, kinds = -(-len(labels) // columns), 1 + marked
+        fig, axes = style.figure(results.regime(job), max(9.0, 2.4 * columns), (5.0 if marked else 3.2) * blocks,
+                                 blocks * kinds, columns, sharex=True)  # fmt: skip
+        for place in range(blocks * columns):
+            block = [axes[place // columns * kinds + kind][place % columns] for kind in range(kinds)]
+            if place >= len(labels):
+                for ax in block:
+                    ax.set_visible(False)
+                continue
+            label = labels[place]
+            _draw_queues(block, counts[counts["label"] == label], shown, styles[label].colour)
+            block[0].set_title(label)
+            if place + columns >= len(labels):
+                block[-1].set_xlabel("switch queue (7 is served first)")
+                block[-1].tick_params(labelbottom=True)
+            if place % columns == 0:
+                for ax, what in zip(block, _QUEUE_AXES, strict=False):
+                    ax.set_ylabel(what)
+        for kind in range(kinds):
+            same = [ax for row in axes[kind::kinds] for ax in row]
+            for ax in same:
+                ax.set_ylim(0, max(1.1 * max(one.dataLim.y1 for one in same if one.get_visible()), 0.01))
         keys = _queue_keys(counts)
-        fig.legend(handles=keys, loc="outside upper center", ncols=len(keys))
+        fig.legend(handles=keys, loc="outside upper center", ncols=min(len(keys), 5))
     return fig
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -136,9 +137,14 @@ class Results:
         return min(fitting, key=lambda run: not run.trusted).result
 
     def regime(self, job: str | None = None) -> dict[str, Any]:
-        """What every plot of a job carries: the scaling, and what switches did not do as they should."""
+        """What every plot of a job carries: the scaling, what switches did not do as they should, and how many runs
+        are in the means and how many are not."""
         degraded = self.degraded
-        return self.example(job).regime | ({"degraded": "; ".join(degraded)} if degraded else {})
+        more = {"degraded": "; ".join(degraded)} if degraded else {}
+        statuses = Counter(str(run.result.status) for run in self.runs if job in (None, run.result.job))
+        out = [f"{statuses[status]} {status}" for status in ("suspect", "failed", "unsupported") if statuses[status]]
+        counted = f"{statuses['ok']} counted" + (f", {', '.join(out)} left out" if out else "")
+        return self.example(job).regime | more | {"runs": counted}
 
     @property
     def degraded(self) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ def overview(comparison: Comparison, job: str) -> Figure:
             drawn = samples(results, job, label, METRICS["message_p99_s"])
             if len(drawn.values):
                 draw_tail(tail, drawn, styles[label], label)
-        label_tail(tail, ideal_s_of(comparison.results, job, "message_s"))
+        label_tail(tail, ideal_s_of(results, job, "message_s"))
         tail.set_ylabel("messages not done by then (log)")
         tail.set_title("message completion: the tail")
         tail.legend(loc="center left", bbox_to_anchor=(0, 0.57))  # below the curves, above the line of the p99

@@ -25,6 +25,8 @@ Floats = npt.NDArray[np.float64]
 
 _IDEAL = {"jct_s": "jct_s", "iteration_p50_s": "iteration_s"}
 """Metric → the figure of the ideal transport that it can be held against."""
+FEW = 5
+"""Schemes; of more, names are slanted and legends stand in several lines or beside the axes."""
 _LEGS = {"push": "push: worker → server", "pull": "pull: server → worker"}
 
 
@@ -35,14 +37,18 @@ def gains(comparison: Comparison, job: str) -> Figure | None:
     others = mine.labels[:-1]
     metrics = [metric for metric in mine.metrics if metric.unit == "s"
                and any(mine.gains[against, metric.name].estimate.value is not None for against in others)]  # fmt: skip
+    if len(others) > FEW:
+        metrics = [metric for metric in metrics if not metric.name.startswith(("push_", "pull_"))]
     if not metrics:
         return None
     styles = style.scheme_styles(comparison.results)
+    apart = min(0.22, 0.8 / len(others))
     with style.applied():
-        fig, [[ax]] = style.figure(comparison.results.regime(job), 9.0, 1.6 + 0.36 * len(metrics), 1, 1)
+        height_in = 1.6 + max(0.36, 0.13 * len(others)) * len(metrics)
+        fig, [[ax]] = style.figure(comparison.results.regime(job), 9.0, height_in, 1, 1)
         for row, metric in enumerate(metrics):
             for place, against in enumerate(others):
-                y = row + 0.22 * (place - (len(others) - 1) / 2)
+                y = row + apart * (place - (len(others) - 1) / 2)
                 _draw_gain(ax, y, mine.gains[against, metric.name].estimate, styles[against])
         ax.axvline(0, color=style.INK, linewidth=1)
         ax.set_yticks(range(len(metrics)), [metric.title for metric in metrics])
@@ -53,7 +59,7 @@ def gains(comparison: Comparison, job: str) -> Figure | None:
         ax.set_xlabel(f"change of time with {mine.subject}, 95 % interval   (left of 0: {mine.subject} is faster)")
         ax.set_title(f"{job}: {mine.subject} against the others")
         fig.legend(handles=[_key(f"against {against}", styles[against], line=False) for against in others],
-                   loc="outside upper right", ncols=len(others))  # fmt: skip
+                   loc="outside upper right", ncols=min(FEW, len(others)))  # fmt: skip
     return fig
 
 
@@ -78,7 +84,9 @@ def times(comparison: Comparison, job: str) -> Figure | None:
     if not shown:
         return None
     with style.applied():
-        fig, [axes] = style.figure(comparison.results.regime(job), 9.0, 3.4, 1, len(shown))
+        many = len(mine.labels) > FEW
+        fig, [axes] = style.figure(comparison.results.regime(job), 11.0 if many else 9.0, 4.2 if many else 3.4, 1,
+                                   len(shown))  # fmt: skip
         for ax, metric in zip(axes, shown, strict=True):
             draw_times(ax, comparison, mine, metric)
         fig.suptitle(f"{job}: times by scheme", fontsize=11, fontweight="bold")
@@ -110,6 +118,8 @@ def draw_times(ax: Axes, comparison: Comparison, mine: JobComparison, metric: Me
                     va="bottom", fontsize=7.5, color=style.IDEAL["color"], xytext=(-3, 2),
                     textcoords="offset points")  # fmt: skip
     ax.set_xticks(range(len(mine.labels)), mine.labels)
+    if len(mine.labels) > FEW:
+        ax.tick_params(axis="x", labelrotation=90, labelsize=7)
     ax.set_xlim(-0.5, len(mine.labels) - 0.4)
     ax.set_ylim(bottom=0)
     ax.grid(axis="x", visible=False)
@@ -140,7 +150,10 @@ def message_cdf(comparison: Comparison, job: str) -> Figure | None:
             label_tail(axes[1][column], ideal_s)
         axes[0][0].set_ylabel("messages done by then")
         axes[1][0].set_ylabel("messages not done by then (log)")
-        axes[0][0].legend(loc="lower right")
+        if len(mine.labels) > FEW:
+            fig.legend(*axes[0][0].get_legend_handles_labels(), loc="outside right upper")
+        else:
+            axes[0][0].legend(loc="lower right")
         fig.suptitle(f"{job}: message completion time", fontsize=11, fontweight="bold")
     return fig
 
@@ -197,47 +210,52 @@ def _time_axis(ax: Axes, ideal_s: float | None) -> None:
 
 
 def accuracy(comparison: Comparison, job: str) -> Figure | None:
-    """Test accuracy over wall-clock time: mean of the trusted repeats and its 95 % band; None without training."""
+    """Test accuracy over wall-clock time, or over steps where there is no clock (training without a network): mean of
+    the trusted repeats and its 95 % band; None without training."""
     mine = _job(comparison, job)
-    table = comparison.results.table("training")
+    table = comparison.results.own(comparison.results.table("training"))
     table = table[(table["job"] == job) & table["trusted"].astype(bool)]
     if mine.target_accuracy is None:
         return None
+    by = "time_s" if table["time_s"].notna().any() else "step"
     styles = style.scheme_styles(comparison.results)
     with style.applied():
         fig, [[ax]] = style.figure(comparison.results.regime(job), 9.0, 4.3, 1, 1)
         for label in mine.labels:
-            curves = [curve.sort_values("step") for _, curve in table[table["label"] == label].groupby("run_id")]
+            mine_curves = table[table["label"] == label].dropna(subset=[by])
+            curves = [curve.sort_values("step") for _, curve in mine_curves.groupby("run_id")]
             if curves:
-                _draw_accuracy(ax, curves, styles[label], label)
+                _draw_accuracy(ax, curves, by, styles[label], label)
         ax.axhline(mine.target_accuracy, color="#9aa1a9", linewidth=0.9)
-        ax.annotate(f"reached by every run: {mine.target_accuracy:.1%}".replace("%", " %"),
+        ax.annotate(f"target: {mine.target_accuracy:.1%}".replace("%", " %"),
                     (0, mine.target_accuracy), xycoords=("axes fraction", "data"), ha="left", va="bottom",
                     xytext=(3, 2), textcoords="offset points", fontsize=7.5, color=style.FAINT)  # fmt: skip
         ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
         ax.set_xlim(left=0)
-        ax.set_xlabel("training time (s), evaluation excluded")
+        ax.set_xlabel("training time (s), evaluation excluded" if by == "time_s" else "training steps")
         ax.set_ylabel("test accuracy")
-        ax.set_title(f"{job}: accuracy over wall-clock time")
-        ax.legend(loc="lower right")
+        ax.set_title(f"{job}: accuracy over {'wall-clock time' if by == 'time_s' else 'training steps'}")
+        if len(mine.labels) > FEW:
+            fig.legend(*ax.get_legend_handles_labels(), loc="outside right upper")
+        else:
+            ax.legend(loc="lower right")
     return fig
 
 
-def _draw_accuracy(ax: Axes, curves: list[pd.DataFrame], look: style.SchemeStyle, label: str) -> None:
-    """The repeats' curves read at common times, from the last first evaluation to the first last one."""
-    start_s = max(float(curve["time_s"].iloc[0]) for curve in curves)
-    end_s = min(float(curve["time_s"].iloc[-1]) for curve in curves)
-    at_s = np.linspace(start_s, end_s, 80)
-    read = np.array([np.interp(at_s, curve["time_s"].astype(float), curve["accuracy"].astype(float))
-                     for curve in curves])  # fmt: skip
+def _draw_accuracy(ax: Axes, curves: list[pd.DataFrame], by: str, look: style.SchemeStyle, label: str) -> None:
+    """The repeats' curves read at common times (or steps), from the last first evaluation to the first last one."""
+    start = max(float(curve[by].iloc[0]) for curve in curves)
+    end = min(float(curve[by].iloc[-1]) for curve in curves)
+    at = np.linspace(start, end, 80)
+    read = np.array([np.interp(at, curve[by].astype(float), curve["accuracy"].astype(float)) for curve in curves])
     for curve in curves:
-        ax.plot(curve["time_s"], curve["accuracy"], color=look.colour, linewidth=0.6, alpha=0.35)
-    band = [mean_interval(read[:, i]) for i in range(len(at_s))]
-    ax.plot(at_s, read.mean(axis=0), color=look.colour, linestyle=look.line, label=label, marker=look.marker,
+        ax.plot(curve[by], curve["accuracy"], color=look.colour, linewidth=0.6, alpha=0.35)
+    band = [mean_interval(read[:, i]) for i in range(len(at))]
+    ax.plot(at, read.mean(axis=0), color=look.colour, linestyle=look.line, label=label, marker=look.marker,
             markevery=16, markersize=5)  # fmt: skip
     if band[0].has_interval:
         low, high = (np.array([getattr(one, end) for one in band], dtype=float) for end in ("low", "high"))
-        ax.fill_between(at_s, low, high, color=look.colour, alpha=0.16, linewidth=0)
+        ax.fill_between(at, low, high, color=look.colour, alpha=0.16, linewidth=0)
 
 
 def _job(comparison: Comparison, job: str) -> JobComparison:

@@ -43,14 +43,25 @@ _PINNED = {
     "dlcp": SchemeStyle("#0B3C7D", "-", "o", ""),
 }
 """The schemes that most reports show; others get one of the rest by name, the same one in every report."""
-_REST = (
-    SchemeStyle("#009E73", (0, (5, 1, 1, 1, 1, 1)), "D", "xx"),
-    SchemeStyle("#CC79A7", (0, (3, 1)), "v", ".."),
-    SchemeStyle("#56B4E9", (0, (1, 1)), "P", "++"),
-    SchemeStyle("#5B4B8A", (0, (7, 2)), "X", "--"),
-    SchemeStyle("#7A7A00", (0, (4, 1, 1, 1)), "*", "oo"),
-    SchemeStyle("#4D4D4D", (0, (2, 2)), "h", "||"),
+_COLOURS = (
+    "#009E73", "#CC79A7", "#56B4E9", "#5B4B8A", "#7A7A00", "#4D4D4D", "#8C564B", "#17A2B8",
+    "#BC3754", "#2F6B2F", "#9467BD", "#B8860B", "#3B6E8F", "#E0719C", "#6B8E23", "#708090",
+    "#A0522D", "#008080", "#D2691E", "#483D8B", "#C71585", "#556B2F", "#1E90FF",
+)  # fmt: skip
+_LINES = (
+    (0, (5, 1, 1, 1, 1, 1)),
+    (0, (3, 1)),
+    (0, (1, 1)),
+    (0, (7, 2)),
+    (0, (4, 1, 1, 1)),
+    (0, (2, 2)),
+    (0, (6, 1, 2, 1)),
 )
+_MARKERS = ("D", "v", "P", "X", "*", "h", "<", ">", "p", "d", "8")
+_HATCHES = ("xx", "..", "++", "--", "oo", "||", "xxx", "**", "/o")
+_REST = tuple(SchemeStyle(colour, _LINES[i % len(_LINES)], _MARKERS[i % len(_MARKERS)], _HATCHES[i % len(_HATCHES)])
+              for i, colour in enumerate(_COLOURS))  # fmt: skip
+"""Those of all other schemes. The cycles have different lengths, so that no two are alike in everything else."""
 
 
 def scheme_styles(results: Results) -> dict[str, SchemeStyle]:

@@ -12,7 +12,7 @@ from dlcp.report.checks import fidelity, losses, replicas
 from dlcp.report.comparison import Comparison, gain
 from dlcp.report.expectations import Outcome
 from dlcp.report.fabric_plots import queue_counts
-from dlcp.report.load import Results
+from dlcp.report.load import ideal_s_of
 
 IDEAL = "ideal transport"
 
@@ -60,12 +60,6 @@ def speedups(comparison: Comparison) -> pd.DataFrame:
                          "low": None, "high": None, "n": 0, "why": "computed"})  # fmt: skip
     columns = ["job", "label", "reference", "value", "low", "high", "n", "why"]
     return pd.DataFrame(rows, columns=columns).astype({"value": float, "low": float, "high": float})
-
-
-def ideal_s_of(results: Results, job: str, name: str) -> float | None:
-    """A figure of the ideal transport, seconds: the mean over the runs that have it (a real job's compute varies)."""
-    found = [run.result.ideal[name] for run in results.of(job) if name in run.result.ideal]
-    return sum(found) / len(found) if found else None
 
 
 def all_tables(
