@@ -90,6 +90,8 @@ def _messages(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _ports(frame: pd.DataFrame) -> pd.DataFrame:
+    if frame.empty:
+        return frame  # no switches, no counters
     summed = frame.groupby(["queue", "precedence"], as_index=False).sum(numeric_only=True)
     peaks = frame.groupby(["queue", "precedence"], as_index=False)["peak_backlog_bytes"].max()
     counted = [name for name in summed if name == "enqueued_packets" or re.fullmatch("dropped_.*_packets", name)]
