@@ -123,6 +123,7 @@ def test_order__every_point_runs_once_before_any_runs_twice(tmp_path: Path) -> N
     substrate = Scripted()
     tuned(written(tmp_path), substrate)
     assert [run.repeat for run in substrate.made] == [0] * 6 + [1] * 6
+    assert {run.scheme.label for run in substrate.made} == {f"P3 (slice {size})" for size in SLICES}
     named = [(run.job_name, run.scheme.knobs["slice"]) for run in substrate.made[:6]]
     assert named != sorted(named), "what drifts must not favour the first"
 
@@ -233,7 +234,7 @@ def test_record__of_another_fabric_job_or_grid_does_not_fit(
     if not holds:
         tuner = Tuner(loaded(path))
         assert len(tuner.redone) == 2
-        assert all(trial.cell.run.scheme.label == "P3" for trial in tuner.todo())
+        assert len(tuner.todo()) == sum(len(search.points) for search in tuner.searches) * RUNS_A_POINT
 
 
 def test_record__a_job_that_only_runs_longer_keeps_its_answer_and_another_bucket_does_not(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from dlcp.agents.machine import cores
 from dlcp.errors import ExitCode, Problem
+from dlcp.model.experiment import SchemeChoice
 from dlcp.model.explain import did_you_mean
 from dlcp.model.result import RunResult
 from dlcp.model.tuning import (
@@ -129,7 +130,7 @@ class Tuner:
                 for run in range(0 if point.unfit else RUNS_A_POINT):
                     seed = tuning_seed(ready.experiment.seed, one.job, run)
                     if seed not in settled:
-                        choice = one.choice.of_job(one.job, point.knobs)
+                        choice = _named(one.choice.of_job(one.job, point.knobs), point)
                         cell = make_cell(ready, choice, one.job, sha256, run, seed, self.substrate)
                         trials.append(Trial(one, number, run, cell))
         random.Random(f"tune/{ready.experiment.seed}").shuffle(trials)
@@ -213,12 +214,17 @@ def _with_run(point: Point, seed: int, result: RunResult) -> Point:
     """A point with the outcome of one of its runs, in the place of an earlier try."""
     before = next((run for run in point.runs if run.seed == seed), None)
     status = "failed" if result.status == "unsupported" else result.status
-    run = TuningRun(
-        seed=seed, status=status, jct_s=result.jct_s, tries=1 + (before.tries if before else 0),
-        commit=str(result.provenance.get("commit", ""))[:12],
-    )  # fmt: skip
+    jct_s = None if result.jct_s is None else round(result.jct_s, 6)
+    tries, commit = 1 + (before.tries if before else 0), str(result.provenance.get("commit", ""))[:12]
+    run = TuningRun(seed=seed, status=status, jct_s=jct_s, tries=tries, commit=commit)
     others = tuple(run for run in point.runs if run.seed != seed)
     return point.model_copy(update={"runs": tuple(sorted((*others, run), key=lambda one: one.seed))})
+
+
+def _named(choice: SchemeChoice, point: Point) -> SchemeChoice:
+    """The choice with its point's knobs in its label, for who watches."""
+    knobs = ", ".join(f"{knob} {value}" for knob, value in point.knobs.items())
+    return choice.model_copy(update={"label": f"{choice.label} ({knobs})"})
 
 
 def _require_known(word: str, named: Collection[str] | None, known: list[str], what: str) -> None:
