@@ -103,6 +103,18 @@ def test_a_transpose_fills_every_worker_s_link_in_both_directions(tmp_path: Path
     assert load.packets_per_s == pytest.approx(3 * ONE_LINK_BOTH_WAYS_PPS / 2)
 
 
+def test_jobs_side_by_side_load_the_machine_together(tmp_path: Path) -> None:
+    pair = {"workload": "small", "iterations": 4, "bucket": "60 kB"}
+    jobs = {
+        "one": pair | {"workers": ["h1"], "servers": ["h2"], "beside": ["other"]},
+        "other": pair | {"workers": ["h3"], "servers": ["h4"], "beside": ["one"]},
+        "alone": pair | {"workers": ["h1"], "servers": ["h2"]},
+    }
+    one, other, alone = loads_of(small(tmp_path, jobs=jobs), TWO_CORES)
+    assert one.packets_per_s == other.packets_per_s == pytest.approx(2 * alone.packets_per_s)
+    assert one.cpu == pytest.approx(2 * alone.cpu)
+
+
 def test_a_load_that_does_not_fit_is_refused_with_the_rate_that_does(tmp_path: Path) -> None:
     heavy = star(tmp_path, "10 Gbit/s")
     with pytest.raises(MachineCannot, match=r"of 2 cores a run may take 1\.7") as caught:

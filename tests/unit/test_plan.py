@@ -11,12 +11,14 @@ import pytest
 
 from dlcp.errors import Problem
 from dlcp.model.result import RunResult
+from dlcp.model.workload import HostSettings
 from dlcp.runner.check import ready
 from dlcp.runner.estimate import estimate, expected_s
 from dlcp.runner.execute import missing
 from dlcp.runner.outline import outline
 from dlcp.runner.plan import Plan, plan
 from dlcp.runner.stands_for import idle_rtt_s, sentences, stands_for
+from dlcp.substrates.run_plan import plan_run
 from experiments import WORKLOAD, document, small, write
 
 
@@ -205,3 +207,44 @@ def result_of(cell: object, **changes: object) -> RunResult:
         "job": run.job_name, "repeat": run.repeat, "seed": run.seed, "substrate": run.substrate, "status": "ok",
     }  # fmt: skip
     return RunResult.model_validate(facts | changes)
+
+
+PAIR = {"workload": "small", "iterations": 4, "bucket": "60 kB"}
+ONE = PAIR | {"workers": ["h1"], "servers": ["h2"], "beside": ["other"]}
+OTHER = PAIR | {"workers": ["h3"], "servers": ["h4"], "measured": False}
+
+
+def test_a_job_that_is_not_measured_runs_beside_others_only(tmp_path: Path) -> None:
+    found = planned(tmp_path, jobs={"one": ONE, "other": OTHER})
+    assert {cell.run.job_name for cell in found.cells} == {"one"}
+    for cell in found.cells:
+        (tenant,) = cell.run.tenants
+        assert (tenant.job_name, tenant.scheme.label) == ("other", cell.run.scheme.label)
+
+
+def test_jobs_beside_each_other_are_both_measured_and_their_scheme_may_be_named(tmp_path: Path) -> None:
+    jobs = {"one": ONE | {"beside_scheme": "DLCP"}, "other": OTHER | {"measured": True, "beside": ["one"]}}
+    cells = planned(tmp_path, jobs=jobs).cells
+    assert len(cells) == 2 * 3 * 5
+    beside = {(cell.run.job_name, cell.run.scheme.label): cell.run.tenants[0].scheme.label for cell in cells}
+    assert beside == {("one", label): "DLCP" for label in ("TCP", "TCP tuned", "DLCP")} | {
+        ("other", label): label for label in ("TCP", "TCP tuned", "DLCP")
+    }
+
+
+def test_what_runs_beside_a_job_is_part_of_what_defines_its_run(tmp_path: Path) -> None:
+    ids = planned(tmp_path, jobs={"one": ONE, "other": OTHER}).run_ids
+    assert not ids & planned(tmp_path, jobs={"one": ONE, "other": OTHER | {"iterations": 5}}).run_ids
+    assert not ids & planned(tmp_path, jobs={"one": ONE | {"beside": []}}).run_ids
+
+
+def test_a_run_s_plan_has_every_job_s_settings_and_the_hosts_of_those_that_ask(tmp_path: Path) -> None:
+    jobs = {"one": ONE | {"beside_scheme": "DLCP"}, "other": OTHER}
+    for cell in planned(tmp_path, jobs=jobs).cells:
+        found = plan_run(cell.run)
+        (tenant,) = found.tenants
+        assert tenant.settings.kind == "dlcp"
+        assert tenant.spec.hosts == ("h3", "h4")
+        asks_nothing = cell.run.scheme.label == "DLCP"
+        assert (found.hosts == HostSettings()) == asks_nothing
+        assert found.intent.name == cell.run.scheme.scheme

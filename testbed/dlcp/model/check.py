@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dlcp.errors import Problem
 from dlcp.model.buckets import small_bucket
 from dlcp.model.check_background import check_background
+from dlcp.model.check_beside import check_beside
 from dlcp.model.check_faults import check_faults
 from dlcp.model.check_pfc import check_pfc
 from dlcp.model.check_switches import check_switches
@@ -51,6 +52,7 @@ def check_parts(document: Document, parts: Parts) -> Found:
         _check_byte_scale(notes, name, job, parts.workloads.get(job.workload))
         _check_own(notes, name, job, graph, parts)
     check_background(notes, parts.background, graph, _check_hosts)
+    check_beside(notes, parts, _said_of_schemes(notes.document, "label"))
     _check_labels(notes, parts)
     _check_expectations(notes, parts)
     _check_reduced(notes, parts)
@@ -200,6 +202,9 @@ def _check_expectations(notes: Notes, parts: Parts) -> None:
         if expected.job not in parts.job_names:
             hint = did_you_mean(expected.job, parts.job_names)
             notes.wrong((*here, "job"), f"no job is called {expected.job!r}", hint)
+        elif expected.job in parts.jobs and not parts.jobs[expected.job].measured:
+            what = f"job {expected.job!r} only runs beside others: nothing of it is measured"
+            notes.wrong((*here, "job"), what, "name a measured job")
         if expected.metric not in METRICS:
             hint = did_you_mean(expected.metric, METRICS)
             notes.wrong((*here, "metric"), f"no metric is called {expected.metric!r}", hint)

@@ -9,11 +9,22 @@ from dlcp.model.workload import Job, Workload
 
 
 @dataclass(frozen=True)
+class TenantRun:
+    """A job that runs beside the measured one, and under which scheme."""
+
+    job_name: str
+    job: Job
+    workload: Workload
+    scheme: SchemeChoice
+
+
+@dataclass(frozen=True)
 class Run:
     """What a substrate is asked to do.
 
     id: short hash of everything that defines the run; the name of its result directory. seed: the same for all
-    schemes of one job and repeat, so that they meet the same gradients and the same background bursts.
+    schemes of one job and repeat, so that they meet the same gradients and the same background bursts. tenants: jobs
+    that run at the same time.
     """
 
     id: str
@@ -25,3 +36,4 @@ class Run:
     repeat: int
     seed: int
     substrate: str
+    tenants: tuple[TenantRun, ...] = ()

@@ -138,6 +138,10 @@ class Job(Frozen):
     warmup_iterations: left out of iteration and message statistics (cold windows, first touch).
     byte_scale: instead of the experiment's, for a model of another size: the same links then stand for other ones of
     the lab under this job. background, faults: instead of the experiment's, so that jobs can be points of an axis.
+    beside: other jobs of the file, on other hosts, that run at the same time from the same instant on, each to its own
+    end; what they have beside themselves, and their own background and faults, does not count then. beside_scheme: the
+    label of the scheme that they run under, instead of this job's; switches do what this job's scheme asks for.
+    measured: false for a job that only runs beside others.
     record_holes: note which packets of each push were never delivered, in the table `holes`.
     target_accuracy: of a real job, the test accuracy until which steps and time are counted; None = what all its runs
     reach. shards: which samples of a real job's data a worker has: its turns in one shuffle of all, or classes that the
@@ -157,6 +161,9 @@ class Job(Frozen):
     record_holes: bool = False
     target_accuracy: Fraction | None = Field(default=None, gt=0, lt=1)
     shards: Shards = "shuffled"
+    beside: tuple[str, ...] = ()
+    beside_scheme: str | None = None
+    measured: bool = True
     background: tuple[Background, ...] | None = None
     faults: tuple[Fault, ...] | None = None
 

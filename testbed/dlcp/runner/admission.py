@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dlcp.agents.traffic_plan import offered, require_few
 from dlcp.errors import MachineCannot
@@ -68,9 +68,10 @@ class Load:
         return self.cpu <= self.usable
 
 
-def load_of(ready: Ready, job_name: str, machine: Machine) -> Load:
+def load_of(ready: Ready, job_name: str, machine: Machine, *, beside: bool = True) -> Load:
     """The most that a job offers under the dearest of its experiment's schemes: all its hosts send at once, as fast as
     the fabric's links let them, there and back. Background is on top as planned; it does not grow with the link rate.
+    beside: with the jobs that run at the same time.
     """
     experiment = ready.experiment.of_job(job_name)
     graph, job = experiment.topology.graph, experiment.jobs[job_name]
@@ -81,6 +82,9 @@ def load_of(ready: Ready, job_name: str, machine: Machine) -> Load:
     background_pps, background_cpu, fixed_cpu = _background(experiment, graph, machine.costs)
     mean_cpu = cpu * _busy_share(job, ready.workloads[job.workload], experiment, full_s)
     usable = machine.cores * USABLE_SHARE
+    for name in job.beside if beside else ():
+        other = load_of(_calm(ready), name, machine, beside=False)
+        packets_per_s, cpu, mean_cpu = packets_per_s + other.packets_per_s, cpu + other.peak_cpu, mean_cpu + other.cpu
     return Load(
         job=job_name, packets_per_s=packets_per_s + background_pps, peak_cpu=cpu + background_cpu,
         cpu=mean_cpu + background_cpu, usable=usable,
@@ -89,8 +93,15 @@ def load_of(ready: Ready, job_name: str, machine: Machine) -> Load:
 
 
 def loads_of(ready: Ready, machine: Machine) -> list[Load]:
-    """Of every job."""
-    return [load_of(ready, name, machine) for name in ready.experiment.jobs]
+    """Of every job that is measured, with those beside it."""
+    return [load_of(ready, name, machine) for name, job in ready.experiment.jobs.items() if job.measured]
+
+
+def _calm(ready: Ready) -> Ready:
+    """Without background, which counts once."""
+    experiment = ready.experiment
+    jobs = {name: job.model_copy(update={"background": None}) for name, job in experiment.jobs.items()}
+    return replace(ready, experiment=experiment.model_copy(update={"background": (), "jobs": jobs}))
 
 
 def admit(ready: Ready, machine: Machine) -> list[Load]:

@@ -21,7 +21,7 @@ from dlcp.model.workload import Workload
 from dlcp.paths import EXPERIMENTS, WORKLOADS
 from dlcp.runner.check_searches import check_searches
 from dlcp.runner.tuned import Wanted, answers, wanted
-from dlcp.schemes.base import Scheme, UnfitError
+from dlcp.schemes.base import Scheme, UnfitError, joint_hosts
 from dlcp.switches.render import render
 
 USUAL_SUBSTRATE = "emulate"
@@ -155,7 +155,7 @@ def _build_schemes(document: Document, parts: Parts) -> tuple[dict[str, Scheme],
 
 def _impossible(document: Document, experiment: Experiment, built: dict[str, Scheme]) -> list[Problem]:
     """Schemes whose intent no switch can do together with what the experiment says of the switches."""
-    problems = []
+    problems = _hosts_apart(document, experiment, built)
     for i, choice in enumerate(experiment.schemes):
         try:
             render(experiment_intent(experiment, built[choice.label].intent(experiment.port_buffer_bytes)))
@@ -163,6 +163,21 @@ def _impossible(document: Document, experiment: Experiment, built: dict[str, Sch
             problems.append(Problem(document.where(("schemes", i)), problem.what, problem.hint))
         except ValidationError as error:
             problems.append(Problem(document.where(("queues",)), f"with scheme {choice.scheme}: {_facts(error)}"))
+    return problems
+
+
+def _hosts_apart(document: Document, experiment: Experiment, built: dict[str, Scheme]) -> list[Problem]:
+    """Jobs beside others under a scheme of their own, whose hosts would have to be set in two ways."""
+    problems = []
+    for name, job in experiment.jobs.items():
+        for choice in experiment.schemes if job.beside_scheme is not None else ():
+            both = [built[label].hosts(experiment.scaling) for label in (choice.label, job.beside_scheme or "")]
+            try:
+                joint_hosts(both)
+            except ValueError as error:
+                hint = "one of them must be a scheme on DLCP's engine, which asks nothing of the hosts"
+                what = f"{choice.label!r} beside {job.beside_scheme!r}: {error}"
+                problems.append(Problem(document.where(("jobs", name, "beside_scheme")), what, hint))
     return problems
 
 

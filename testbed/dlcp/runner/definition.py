@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dlcp.model.experiment import Experiment
-from dlcp.model.workload import Training, Workload
+from dlcp.model.workload import Job, Training, Workload
 
 _FABRIC_KEYS = {"shared_buffer", "queues", "load_balancing", "flowlet_gap_s", "pfc", "faults", "backlog_every_s"}
 """What an experiment may say of its fabric and its mishaps, beside topology and port buffer."""
@@ -25,9 +25,14 @@ def facts(experiment: Experiment, job_name: str, workload_sha256: str) -> dict[s
         "scaling": experiment.scaling.model_dump(mode="json", by_alias=True),
         "background": [one.model_dump(mode="json", by_alias=True) for one in experiment.background],
         "job_name": job_name,
-        "job": experiment.jobs[job_name].model_dump(mode="json", by_alias=True, exclude=_SAID_ABOVE),
+        "job": job_facts(experiment.jobs[job_name]),
         "workload_sha256": workload_sha256,
     }
+
+
+def job_facts(job: Job) -> dict[str, Any]:
+    """What a job says of itself."""
+    return job.model_dump(mode="json", by_alias=True, exclude=_SAID_ABOVE)
 
 
 def content_hash(workload: Workload, folder: Path) -> str:

@@ -13,9 +13,9 @@ from typing import Any
 from dlcp.errors import Problem
 from dlcp.model.experiment import SchemeChoice
 from dlcp.model.explain import did_you_mean
-from dlcp.model.run import Run
+from dlcp.model.run import Run, TenantRun
 from dlcp.runner.check import USUAL_SUBSTRATE, Ready, common_substrate, scheme_of
-from dlcp.runner.definition import content_hash, facts
+from dlcp.runner.definition import content_hash, facts, job_facts
 from dlcp.substrates import __path__ as _substrate_folders
 
 SUBSTRATES = ("emulate", "lab", "inprocess", "simulate")
@@ -95,7 +95,8 @@ def plan(
     cells = [
         _cell(ready, substrate, where, job_name, label, repeat, hashes)
         for repeat in range(ready.experiment.repeats)
-        for job_name in ready.experiment.jobs
+        for job_name, job in ready.experiment.jobs.items()
+        if job.measured
         for label in _shuffled(ready, job_name, repeat)
         if label not in why_not
     ]
@@ -151,9 +152,32 @@ def make_cell(
         }
         | ({"where": where} if where else {})
     )
+    tenants = tenants_of(ready, job_name, choice.label)
+    if tenants:
+        definition["tenants"] = [
+            {
+                "job_name": tenant.job_name,
+                "job": job_facts(tenant.job),
+                "workload_sha256": content_hash(tenant.workload, ready.workload_folder),
+                "label": tenant.scheme.label,
+                "knobs": scheme_of(tenant.scheme).model_dump(mode="json", by_alias=True),
+            }
+            for tenant in tenants
+        ]
     if inputs := scheme.inputs():
         definition["inputs"] = inputs
     text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
     run_id = hashlib.sha256(text.encode()).hexdigest()[:RUN_ID_DIGITS]
     workload = ready.workloads[job.workload]
-    return Cell(Run(run_id, experiment, choice, job_name, job, workload, repeat, seed, substrate), definition)
+    return Cell(Run(run_id, experiment, choice, job_name, job, workload, repeat, seed, substrate, tenants), definition)
+
+
+def tenants_of(ready: Ready, job_name: str, label: str) -> tuple[TenantRun, ...]:
+    """The jobs that run beside a job under a scheme."""
+    jobs, job = ready.experiment.jobs, ready.experiment.jobs[job_name]
+    return tuple(
+        TenantRun(
+            name, jobs[name], ready.workloads[jobs[name].workload], ready.choice(job.beside_scheme or label, name)
+        )
+        for name in job.beside
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar, Literal, Self
 
 from dlcp.model.base import Frozen
@@ -19,6 +20,15 @@ class UnfitError(ValueError):
         self.knob = knob
         self.what = what
         self.hint = hint
+
+
+def joint_hosts(wanted: Sequence[HostSettings]) -> HostSettings:
+    """What hosts are set to when several schemes run at once: those that ask for anything must ask for the same.
+    ValueError when they do not."""
+    said = [settings for settings in wanted if settings != HostSettings()]
+    if any(settings != said[0] for settings in said):
+        raise ValueError("schemes that run at once ask for different settings of the hosts' network stacks")
+    return said[0] if said else HostSettings()
 
 
 class Scheme(Frozen):

@@ -17,9 +17,10 @@ import numpy as np
 from dlcp.agents.background_session import BackgroundResult, BackgroundSession
 from dlcp.agents.costs import costs_of
 from dlcp.agents.handles import AgentError, AgentHandle
+from dlcp.agents.jobs import JobSpec
 from dlcp.agents.records import Columns
 from dlcp.agents.session import HEAD_START_S, JobResult, JobSession
-from dlcp.model.result import TABLES, RunResult
+from dlcp.model.result import TABLES, RunResult, Tenant
 from dlcp.model.tables import write_columns, write_rows
 from dlcp.model.units import show_fraction
 from dlcp.model.workload import TransportSettings
@@ -90,9 +91,22 @@ class QuickStart:
 
 
 @dataclass(frozen=True)
+class _Part:
+    """One of the jobs that run at the same time."""
+
+    spec: JobSpec
+    settings: TransportSettings
+    session: JobSession
+
+
+@dataclass(frozen=True)
 class _Observed:
+    """end_s: of the measured job; over_s: of the last of all jobs."""
+
     start_s: float
     end_s: float
+    over_s: float
+    jct_s: dict[str, float]
     background: BackgroundResult | None
 
     @property
@@ -126,32 +140,44 @@ class Conductor:
         plan, site = self._plan, self._site
         with self._agents() as (agents, background_agents):
             addresses = site.addresses()
-            session = JobSession(
-                agents, plan.spec, plan.settings, addresses, cookie=site.cookie, directory=self._directory,
-                link_rates_bps={host: plan.graph.host_link(host).rate_bps for host in plan.spec.hosts},
-                time_limit_s=plan.run.experiment.time_limit_s, head_start_s=site.head_start_s,
-            )  # fmt: skip
-            session.open()
+            parts = [
+                self._part(agents, spec, settings, addresses)
+                for spec, settings in [(plan.spec, plan.settings), *((t.spec, t.settings) for t in plan.tenants)]
+            ]
+            for part in parts:
+                part.session.open()
             background = self._background(background_agents, addresses)
             with site.watching(agents):
-                observed = self._train(session, background)
-            seen = site.seen(observed.start_s, observed.end_s)
+                observed = self._train(parts, background)
+            seen = site.seen(observed.start_s, observed.over_s)
             self._progress(1.0, "collecting")
-            job = session.collect()
-            training = session.evaluate() if plan.spec.kind == "training" else None
-            session.close()
-        self._write(job, training, seen, observed)
+            jobs = [part.session.collect() for part in parts]
+            training = [part.session.evaluate() for part in parts if part.spec.kind == "training"]
+            for part in parts:
+                part.session.close()
+        self._write(jobs, training, seen, observed)
         if any(agent.clock.readings for agent in agents.values()):
-            seen.values |= _clock_values(agents, job)
+            seen.values |= _clock_values(agents, jobs[0])
             seen.statistics["clocks"] = {host: agent.clock.data() for host, agent in agents.items()}
-        self._judge(result, job, seen, observed)
+        self._judge(result, parts, jobs, seen, observed)
         result.warnings += seen.warnings
         result.warnings += _drift(plan.settings)
 
+    def _part(
+        self, agents: dict[str, AgentHandle], spec: JobSpec, settings: TransportSettings, addresses: dict[str, str]
+    ) -> _Part:
+        session = JobSession(
+            agents, spec, settings, addresses, cookie=self._site.cookie, directory=self._directory,
+            link_rates_bps={host: self._plan.graph.host_link(host).rate_bps for host in spec.hosts},
+            time_limit_s=self._plan.run.experiment.time_limit_s, head_start_s=self._site.head_start_s,
+        )  # fmt: skip
+        return _Part(spec, settings, session)
+
     @contextmanager
     def _agents(self) -> Iterator[tuple[dict[str, AgentHandle], dict[str, AgentHandle]]]:
-        """Agents of the job by host, and others for the background; they end when the block does."""
-        hosts = self._plan.spec.hosts
+        """Agents of the jobs by host, and others for the background; they end when the block does."""
+        specs = [self._plan.spec, *(tenant.spec for tenant in self._plan.tenants)]
+        hosts = [host for spec in specs for host in spec.hosts]
         names = {f"{host}-background": host for host in self._plan.background_hosts}
         logs = self._directory / "logs"
         logs.mkdir(exist_ok=True)
@@ -176,66 +202,81 @@ class Conductor:
         session.prepare()
         return session
 
-    def _train(self, session: JobSession, background: BackgroundSession | None) -> _Observed:
-        iterations = self._plan.spec.iterations
+    def _train(self, parts: list[_Part], background: BackgroundSession | None) -> _Observed:
+        """All jobs from one instant on, until each has come to its own end."""
+        iterations, session = self._plan.spec.iterations, parts[0].session
         start_s = session.start()
+        for part in parts[1:]:
+            part.session.start(start_s)
         if background is not None:
             background.start(start_s)
         with self._site.playing(start_s):
             end_s = session.wait(lambda done: self._progress(done / iterations, f"iteration {done} of {iterations}"))
+            ends_s = [end_s, *(part.session.wait() for part in parts[1:])]
             found = background.stop() if background is not None else None
-        return _Observed(start_s, end_s, found)
+        jct_s = {part.spec.name: one_s - start_s for part, one_s in zip(parts, ends_s, strict=True)}
+        return _Observed(start_s, end_s, max(ends_s), jct_s, found)
 
-    def _write(self, job: JobResult, training: Columns | None, seen: Seen, observed: _Observed) -> None:
-        write_columns(self._directory, "iterations", job.iterations)
-        write_columns(self._directory, "messages", job.messages)
-        write_columns(self._directory, "holes", job.holes)
+    def _write(self, jobs: list[JobResult], training: list[Columns], seen: Seen, observed: _Observed) -> None:
+        write_columns(self._directory, "iterations", _joined([job.iterations for job in jobs]))
+        write_columns(self._directory, "messages", _joined([job.messages for job in jobs]))
+        write_columns(self._directory, "holes", _joined([job.holes for job in jobs]))
         write_rows(self._directory, "ports", seen.ports or [])
         if observed.background is None:
             write_rows(self._directory, "flows", [])
         else:
             write_columns(self._directory, "flows", observed.background.flows)
         write_columns(self._directory, "backlog", seen.backlog)
-        if training is None:
-            write_rows(self._directory, "training", [])
+        if training:
+            write_columns(self._directory, "training", _joined(training))
         else:
-            write_columns(self._directory, "training", training)
+            write_rows(self._directory, "training", [])
         agents = [
             {
                 "host": host, "time_s": observed.end_s, "cpu_busy": 0.0, "softnet_dropped": 0,
                 "rx_overflow": _overflow(found), "sched_late_s": found["sched_late_s"],
             }
+            for job in jobs
             for host, found in job.statistics.items()
         ]  # fmt: skip
         write_rows(self._directory, "hosts", seen.hosts + agents)
 
-    def _judge(self, result: RunResult, job: JobResult, seen: Seen, observed: _Observed) -> None:
+    def _judge(
+        self, result: RunResult, parts: list[_Part], jobs: list[JobResult], seen: Seen, observed: _Observed
+    ) -> None:
+        job = jobs[0]
+        statistics = {host: found for one in jobs for host, found in one.statistics.items()}
         result.jct_s = observed.duration_s
+        result.tenants = {
+            tenant.spec.name: Tenant(
+                scheme=tenant.scheme.scheme, label=tenant.scheme.label, jct_s=observed.jct_s[tenant.spec.name],
+                ideal=self._ideal(part, one),
+            )
+            for tenant, part, one in zip(self._plan.tenants, parts[1:], jobs[1:], strict=True)
+        }  # fmt: skip
         result.costs = costs_of(job.statistics)
         result.traffic = {self._plan.settings.kind: sum(job.messages["delivered_bytes"])}
-        result.ideal = self._ideal(job)
+        result.ideal = self._ideal(parts[0], job)
         background = observed.background.totals if observed.background is not None else {}
-        waits = [found["sched_late_s"] for found in job.statistics.values() if found["timed_waits"]]
+        waits = [found["sched_late_s"] for found in statistics.values() if found["timed_waits"]]
         values: dict[str, float] = {
-            "rx_overflow": sum(map(_overflow, job.statistics.values())) + background.get("rx_overflow", 0),
+            "rx_overflow": sum(map(_overflow, statistics.values())) + background.get("rx_overflow", 0),
             "sched_late_s": max(waits, default=0.0),
             **seen.values,
         }
         if seen.ports is not None:
-            values["link_utilisation"] = self._utilisation(seen.ports, observed.duration_s)
+            values["link_utilisation"] = self._utilisation(seen.ports, observed.over_s - observed.start_s)
         if due_bytes := background.get("due_bytes"):
             late = background["late_flows"] + background["due_flows"] - background["started_flows"]
             values["background_offered"] = background["offered_bytes"] / due_bytes
             values["background_late"] = late / background["due_flows"]
         result.fidelity = fidelity.judge(values)
         result.unwatched = {name: why for name, why in seen.unwatched.items() if name not in values}
-        if broken := audit.broken_promises(
-            job.iterations, job.messages, drift_lasts=self._plan.spec.pattern == "transpose"
-        ):
+        if broken := _broken_promises(parts, jobs):
             result.status, result.reason = "failed", broken
         elif reasons := fidelity.reasons(result.fidelity):
             result.status, result.reason = "suspect", reasons
-        counters = {host: {k: v for k, v in found.items() if k != "costs"} for host, found in job.statistics.items()}
+        counters = {host: {k: v for k, v in found.items() if k != "costs"} for host, found in statistics.items()}
         result.statistics |= counters | {"background": background} | seen.statistics
 
     def _utilisation(self, ports: Rows, duration_s: float) -> float:
@@ -253,17 +294,14 @@ class Conductor:
         switch, neighbour = port.split("-", 1)
         return mean_rate_bps(self._plan.run.experiment.faults, self._plan.graph, switch, neighbour, duration_s)
 
-    def _ideal(self, job: JobResult) -> dict[str, float]:
-        """No transport can be faster: see dlcp.substrates.ideal. A real job's compute is what it took (median). Of
-        compressed gradients it has to move the codes only; coding is no part of it."""
-        spec = self._plan.spec
+    def _ideal(self, part: _Part, job: JobResult) -> dict[str, float]:
+        """No transport can be faster, and nobody else is there: see dlcp.substrates.ideal. A real job's compute is what
+        it took (median). Of compressed gradients it has to move the codes only; coding is no part of it."""
+        spec = part.spec
         compute = sorted(job.iterations["compute_s"])
         compute_s = spec.compute_s or compute[len(compute) // 2]
-        compressed = self._plan.settings.compression is not None
-        if compressed:
-            transfers = transfers_seen(job.messages, spec.iterations)
-        else:
-            transfers = transfers_of(spec, self._plan.settings)
+        compressed = part.settings.compression is not None
+        transfers = transfers_seen(job.messages, spec.iterations) if compressed else transfers_of(spec, part.settings)
         iteration_s = ideal_iteration_s(self._plan.graph, transfers, compute_s)
         return {
             "iteration_s": iteration_s,
@@ -271,6 +309,21 @@ class Conductor:
             "communication_s": ideal_communication_s(self._plan.graph, transfers),
             "compute_s": compute_s,
         } | ({"bytes_share": sum(job.messages["bytes"]) / sum(job.messages["tensor_bytes"])} if compressed else {})
+
+
+def _joined(tables: list[Columns]) -> Columns:
+    """Tables of one shape, one below the other."""
+    return {name: [value for table in tables for value in table[name]] for name in tables[0]}
+
+
+def _broken_promises(parts: list[_Part], jobs: list[JobResult]) -> str:
+    """Of the measured job, and of those beside it by name."""
+    found = [
+        audit.broken_promises(job.iterations, job.messages, drift_lasts=part.spec.pattern == "transpose")
+        for part, job in zip(parts, jobs, strict=True)
+    ]
+    names = ["", *(f"job {part.spec.name}, beside it: " for part in parts[1:])]
+    return "; ".join(name + broken for name, broken in zip(names, found, strict=True) if broken)
 
 
 def _drift(settings: TransportSettings) -> list[str]:

@@ -41,6 +41,13 @@ def conduct(plan: RunPlan, directory: Path, on_progress: OnProgress) -> RunResul
             raise Problem(where, what, "a longer time_limit, or fewer iterations", exit_code=ExitCode.RUN_FAILED)
         on_progress(done / spec.iterations, f"iteration {done} of {spec.iterations}")
 
+    if plan.tenants:
+        what = (
+            f"{', '.join(one.spec.name for one in plan.tenants)} should run beside it, but there is no network to share"
+        )
+        raise Problem(
+            f"job {result.job}", what, "leave `beside` out, or run it on emulate", exit_code=ExitCode.RUN_FAILED
+        )
     where = f"scheme {result.label}, job {result.job}"
     try:
         trained = InProcessJob(spec, plan.settings).run(on_iteration)

@@ -8,7 +8,7 @@ from typing import Any
 
 from dlcp.agents.jobs import JobSpec, plan_job
 from dlcp.agents.traffic_plan import TrafficSpec, host_rates_bps
-from dlcp.model.experiment import experiment_intent
+from dlcp.model.experiment import SchemeChoice, experiment_intent
 from dlcp.model.qos import QosIntent
 from dlcp.model.regime import regime
 from dlcp.model.result import RunResult
@@ -16,8 +16,17 @@ from dlcp.model.run import Run
 from dlcp.model.topology import Graph
 from dlcp.model.workload import HostSettings, TransportSettings
 from dlcp.schemes import scheme_class
-from dlcp.schemes.base import Scheme
+from dlcp.schemes.base import Scheme, joint_hosts
 from dlcp.substrates import provenance
+
+
+@dataclass(frozen=True)
+class TenantPlan:
+    """A job that runs beside the measured one, with what its scheme makes of it."""
+
+    scheme: SchemeChoice
+    settings: TransportSettings
+    spec: JobSpec
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,7 @@ class RunPlan:
     hosts: HostSettings
     intent: QosIntent
     spec: JobSpec
+    tenants: tuple[TenantPlan, ...] = ()
 
     @property
     def graph(self) -> Graph:
@@ -65,7 +75,8 @@ class RunPlan:
             job=run.job_name, repeat=run.repeat, seed=run.seed, substrate=run.substrate, status="ok",
             run={"job": run.job.model_dump(mode="json"), "workload": run.workload.name,
                  "background": [entry.model_dump(mode="json") for entry in experiment.background],
-                 "roles": {"workers": run.job.workers, "servers": run.job.servers}},
+                 "roles": {"workers": run.job.workers, "servers": run.job.servers},
+                 "tenants": [tenant.job_name for tenant in run.tenants]},
             regime=regime(experiment, run.job, _rto_floors(run)),
             knobs=self.scheme.model_dump(mode="json"),
             topology=self.graph.model_dump(mode="json"),
@@ -76,16 +87,24 @@ class RunPlan:
 
 def plan_run(run: Run) -> RunPlan:
     """Build a run's scheme and ask it everything."""
-    experiment = run.experiment
+    experiment, scaling = run.experiment, run.experiment.scaling
     scheme = _scheme(run.scheme.scheme, run.scheme.knobs).for_job(run.job, run.workload)
+    theirs = [_scheme(one.scheme.scheme, one.scheme.knobs).for_job(one.job, one.workload) for one in run.tenants]
     return RunPlan(
         run=run,
         scheme=scheme,
-        settings=scheme.transport(experiment.scaling),
-        hosts=scheme.hosts(experiment.scaling),
+        settings=scheme.transport(scaling),
+        hosts=joint_hosts([scheme.hosts(scaling), *(one.hosts(scaling) for one in theirs)]),
         intent=experiment_intent(experiment, scheme.intent(experiment.port_buffer_bytes)),
-        spec=plan_job(run.job_name, run.job, run.workload, experiment.scaling, run.seed),
-    )
+        spec=plan_job(run.job_name, run.job, run.workload, scaling, run.seed),
+        tenants=tuple(
+            TenantPlan(
+                one.scheme, scheme.transport(scaling),
+                plan_job(one.job_name, one.job, one.workload, scaling, run.seed),
+            )
+            for one, scheme in zip(run.tenants, theirs, strict=True)
+        ),
+    )  # fmt: skip
 
 
 def _scheme(name: str, knobs: dict[str, Any]) -> Scheme:
