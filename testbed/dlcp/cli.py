@@ -284,8 +284,8 @@ def report(results: Path = RESULTS, *, out: Path | None = None, against: Path | 
     return _report(results, out, against=against, json=json)
 
 
-@app.command(name="record-masks")
-def record_masks(results: Path, *, name: str) -> int:
+@app.command
+def masks(results: Path, *, name: str) -> int:
     """Make a file of masks from the packets that a run lost, for scheme masked to replay.
 
     Parameters
@@ -297,9 +297,9 @@ def record_masks(results: Path, *, name: str) -> int:
     """
     from dlcp import screen
     from dlcp.model.units import show_fraction
-    from dlcp.runner.record_masks import record_masks as record
+    from dlcp.runner.record_masks import record_masks
 
-    path, found = record(results, name)
+    path, found = record_masks(results, name)
     told = f"{found.iterations} iterations of {found.workers} workers, {show_fraction(found.loss)} of the packets lost"
     screen.console().print(f"{path}: {told} ({found.source['status']})", soft_wrap=True, markup=False)
     return ExitCode.FINE

@@ -18,12 +18,15 @@ from dlcp.agents.jobs import JobSpec
 from dlcp.datasets import fashion_mnist
 from dlcp.errors import Problem
 from dlcp.model.masks import MaskSettings
-from dlcp.model.result import RunResult
+from dlcp.model.recorded import read_recording
+from dlcp.model.result import TABLES, RunResult
 from dlcp.model.run import Run
+from dlcp.model.tables import write_columns
 from dlcp.model.workload import TransportSettings
 from dlcp.runner.check import Ready, ready
 from dlcp.runner.execute import execute
 from dlcp.runner.plan import Plan, plan, usual_substrate
+from dlcp.runner.record_masks import record_masks
 from dlcp.substrates.inprocess import InProcess
 from dlcp.substrates.run_plan import plan_run
 from experiments import document, small, write
@@ -107,6 +110,30 @@ def test_substrate__a_run_in_its_own_process_has_the_same_bits_and_no_time(tiny:
     assert there == here.iterations["parameters_crc32"]
     assert result.statistics["gradient"]["lost_energy_share"] == here.lost_energy_share
     assert pq.read_table(folder / "training.parquet")["step"].to_pylist() == [3, 7]
+
+
+def test_recording__holes_of_a_run_are_replayed_where_they_were(tiny: Plan, tmp_path: Path) -> None:
+    planned = plan_run(tiny.cells[0].run)
+    result = planned.blank_result()
+    result.run["job"] |= {"record_holes": True, "warmup_iterations": 1}
+    folder = tmp_path / result.run_id
+    folder.mkdir()
+    (folder / "result.json").write_text(result.model_dump_json())
+    holes = [("mlp", 0, 1, "h1", "h4", [0]), ("mlp", 1, 1, "h3", "h4", [0, 5]), ("mlp", 7, 0, "h2", "h4", [2])]
+    write_columns(folder, "holes", dict(zip(TABLES["holes"], map(list, zip(*holes, strict=True)), strict=True)))
+    path, written = record_masks(folder, "some", tmp_path / "masks")
+    found = read_recording(path)
+    assert (found.iterations, found.workers, found.source["run_id"]) == (ITERATIONS - 1, WORKERS, result.run_id)
+    first = found.packets[0]
+    where = [tuple(int(index) for index in one) for one in np.argwhere(found.lost)]
+    assert where == [(0, 2, first), (0, 2, first + 5), (6, 1, 2)], "iteration without warm-up, worker, packet of all"
+    assert (found.lost == written.lost).all()
+    with pytest.raises(Problem, match="cannot be a name"):
+        record_masks(folder, "../some", tmp_path / "masks")
+    result.run["job"]["record_holes"] = False
+    (folder / "result.json").write_text(result.model_dump_json())
+    with pytest.raises(Problem, match="holds 0 finished runs"):
+        record_masks(folder, "some", tmp_path / "masks")
 
 
 class Several:

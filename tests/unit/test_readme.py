@@ -26,8 +26,9 @@ COMMANDS = [
 ]
 EMULATES = ("dlcp run", "dlcp tune", "dlcp shell", "dlcp bench switch", "dlcp bench capacity", "dlcp switch verify",
             "dlcp doctor --calibrate", "dlcp lab", "dlcp hosts", "dlcp switch diff", "dlcp switch apply",
-            "dlcp switch rollback")  # fmt: skip
-"""What takes minutes, root or a lab: proven in tests/crash, tests/emulate, tests/lab and tests/bench."""
+            "dlcp switch rollback", "dlcp masks")  # fmt: skip
+"""What takes minutes, root, a lab or a run of its own kind: proven in tests/crash, tests/emulate, tests/lab and
+tests/bench, and in tests/unit/test_inprocess.py."""
 MAKE_TARGETS = sorted(set(re.findall(r"(?:^ {4}|`)make ([a-z-]+)", README, flags=re.MULTILINE)))
 
 

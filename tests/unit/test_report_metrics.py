@@ -78,6 +78,13 @@ def test_run_metrics__losses_are_of_pushed_bytes_and_count_warm_up(tmp_path: Pat
     assert row["lost_energy_share"] == pytest.approx((2000 * 0.01 + 1000 * 0.07) / 3000)
 
 
+def test_run_metrics__energy_of_the_whole_gradient_is_what_a_run_in_one_process_tells(tmp_path: Path) -> None:
+    one = result(statistics={"gradient": {"lost_energy_share": 0.98}}, jct_s=None)
+    write_run(tmp_path / "a", one, {"messages": rows("messages", message(lost=100, lost_energy_share=0.2))})
+    row = run_metrics(load(tmp_path)).iloc[0]
+    assert (row["lost_energy_share"], row["gradient_energy_lost"]) == (pytest.approx(0.2), 0.98)
+
+
 def test_run_metrics__a_result_of_format_1_does_not_know_its_lost_energy(tmp_path: Path) -> None:
     write_run(tmp_path / "a", result(), {"messages": rows("messages", message(lost=100))})
     file = tmp_path / "a" / "messages.parquet"

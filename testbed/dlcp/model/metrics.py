@@ -74,6 +74,9 @@ _ALL = [
     _share("lost_energy_share", "lost energy",
            "share of pushed gradients' energy (the sum of squares) never delivered, as the magnitude codes of their "
            "packets tell; the mean over messages, weighted by their bytes"),
+    _share("gradient_energy_lost", "lost energy of the gradient",
+           "the same of all workers' whole gradients, where all of their values are known (runs in one process): "
+           "weighted by energy, not by bytes, so that a small layer with large gradients counts as what it is"),
     _share("resent_share", "resent bytes", "payload bytes sent again, of those handed over, both legs", judged=True),
     _share("dropped_share", "drops", "packets dropped by switches, of those offered, background included"),
     _share("marked_share", "CE marks", "packets marked CE by switches, of those enqueued, background included"),

@@ -75,7 +75,9 @@ def read_recording(path: Path) -> Recording:
         facts = json.loads(table.schema.metadata[_METADATA])
         lost = _masks(facts, {name: table[name].to_numpy() for name in _COLUMNS})
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, IndexError) as error:
-        raise Problem(str(path), f"is no file of masks: {error}", "make one with: dlcp record-masks RUN") from error
+        raise Problem(
+            str(path), f"is no file of masks: {error}", "make one with: dlcp masks RUN --name NAME"
+        ) from error
     return Recording(**(facts | {"packets": tuple(facts["packets"]), "lost": lost}))
 
 

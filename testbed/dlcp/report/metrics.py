@@ -37,6 +37,8 @@ def run_metrics(results: Results) -> pd.DataFrame:
     for name, over in (("jct_over_ideal", "jct_s"), ("iteration_over_ideal", "iteration_p50_s")):
         best = ideal["jct_s" if over == "jct_s" else "iteration_s"]
         frame[name] = frame[over].astype(float) / best
+    gradients = [run.result.statistics.get("gradient", {}) for run in results.runs]
+    frame["gradient_energy_lost"] = [gradient.get("lost_energy_share", np.nan) for gradient in gradients]
     for name in METRICS:
         frame[name] = pd.to_numeric(frame[name], errors="coerce") if name in frame else np.nan
     return frame.reset_index(drop=True)

@@ -23,7 +23,7 @@ _GROUPS = (
     ("jct_s", "iteration_p50_s", "iteration_p99_s", "exposed_comm_s"),
     ("message_p50_s", "message_p99_s", "message_p999_s"),
     ("final_accuracy", "time_to_accuracy_s", "steps_to_accuracy"),
-    ("lost_share", "lost_energy_share", "resent_share", "dropped_share", "marked_share"),
+    ("lost_share", "lost_energy_share", "gradient_energy_lost", "resent_share", "dropped_share", "marked_share"),
 )
 MOST_LINES = 12
 _STYLES = {"better": "green", "worse": "red", "not judged": ""}

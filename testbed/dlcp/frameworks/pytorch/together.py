@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
 
 import torch
 
@@ -21,7 +23,7 @@ class Together:
 
     def __init__(self, jobs: Sequence[TrainingJob], parameters: Floats, tensors: list[Tensor]) -> None:
         packing = Packing(tensors)
-        self._jobs = jobs
+        self._jobs = [replace(job, test_set=cache(job.test_set)) for job in jobs]  # it is scored many times
         self._places = [_places(job, parameters, tensors, packing) for job in jobs]
 
     def gradients(self, iteration: int, rows: Floats) -> None:
