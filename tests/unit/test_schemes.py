@@ -233,3 +233,25 @@ def test_dlcp__compression_is_of_fixed_length_and_has_no_other_holes() -> None:
     for job in (RING, JOB.model_copy(update={"record_holes": True})):
         with pytest.raises(UnfitError, match="compression"):
             dlcp(compression="fp16").for_job(job, MODEL)
+
+
+def test_dctcp__asks_the_kernel_for_it_and_switches_for_marks() -> None:
+    scheme = schemes.scheme_class("dctcp")()
+    hosts, settings = scheme.hosts(DILATED), scheme.transport(DILATED)
+    assert hosts.sysctls["net.ipv4.tcp_congestion_control"] == settings.tcp_congestion_control == "dctcp"
+    assert hosts.sysctls["net.ipv4.tcp_ecn"] == "1"
+    assert settings.tcp_ecn
+    assert hosts.rto_min_s == pytest.approx(0.05)
+    (profile, *_) = scheme.intent(BUFFER_BYTES).queue(0).profiles
+    assert profile is not None
+    assert profile.mark
+    assert profile.minimum_bytes == profile.maximum_bytes == 10_000
+
+
+def test_dblp__checks_a_tenth_of_the_job_apart() -> None:
+    scheme = schemes.scheme_class("dblp")()
+    many = JOB.model_copy(update={"iterations": 200})
+    assert scheme.for_job(many, MODEL).model_dump()["check_every"] == 20
+    assert scheme.for_job(JOB, MODEL).model_dump()["check_every"] == 2
+    with pytest.raises(ValidationError, match="check_every"):
+        scheme.transport(LAB)

@@ -15,7 +15,10 @@ from dlcp.errors import MachineCannot
 from dlcp.model.units import show_size
 from dlcp.paths import REPOSITORY, install_command, sshd
 from dlcp.runner import calibration
-from dlcp.substrates.probe import Check, probe, probe_delays
+from dlcp.runner.supported import ANY_SCALING
+from dlcp.schemes import names, scheme_class
+from dlcp.schemes.tcp import CONTROL_SYSCTL
+from dlcp.substrates.probe import Check, probe, probe_congestion_control, probe_delays
 
 MIN_CORES = 2
 MIN_MEMORY_BYTES = 4 * 2**30
@@ -41,6 +44,7 @@ def examine(results: Path) -> list[Group]:
         Group("machine", (_cores(), _memory(), room(results, MIN_DISK_BYTES))),
         emulation(),
         Group("link delays", (probe_delays(),), needed=False),
+        Group("TCP of schemes", tcp_controls(), needed=False),
         native_core(),
         training_jobs(),
         lab(),
@@ -54,6 +58,12 @@ def examine(results: Path) -> list[Group]:
 def emulation() -> Group:
     """What the substrate `emulate` is made of, tried."""
     return Group("emulation", tuple(probe()))
+
+
+def tcp_controls() -> tuple[Check, ...]:
+    """Congestion controls of the kernel that some scheme is made of."""
+    controls = {kind().hosts(ANY_SCALING).sysctls.get(CONTROL_SYSCTL) for kind in map(scheme_class, names())}
+    return tuple(probe_congestion_control(control) for control in sorted(filter(None, controls)))
 
 
 def native_core() -> Group:

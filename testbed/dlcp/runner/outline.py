@@ -17,6 +17,7 @@ from dlcp.runner.execute import missing
 from dlcp.runner.plan import IN_PROCESS, Cell, Plan, plan
 from dlcp.runner.stands_for import sentences, stands_for, without_network
 from dlcp.runner.store import Store
+from dlcp.runner.supported import lacking as lacking_here
 from dlcp.runner.supported import require_supported
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ def outline(
             whole, ready = ready, scaling_down.scaled_down(ready, factor)
             scaled = scaling_down.sentence(whole, ready)
             _require_untuned(whole)
-    planned = plan(ready, substrate) if lab is None else _on_lab(ready, lab)
+    here = lacking_here(ready.schemes) if emulated else {}
+    planned = plan(ready, substrate, lacking=here) if lab is None else _on_lab(ready, lab)
     loads = admit(ready, machine) if emulated else []
     if emulated:
         require_supported(ready.experiment)

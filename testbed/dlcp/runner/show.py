@@ -17,6 +17,8 @@ from dlcp.model.units import show_duration, show_fraction, show_rate, show_size
 from dlcp.model.workload import Profile, Workload
 from dlcp.paths import TOPOLOGIES
 from dlcp.runner.estimate import FLOAT_BYTES
+from dlcp.runner.supported import why_not
+from dlcp.schemes.base import Scheme
 from dlcp.switches.lab.features import FEATURES, Feature
 from dlcp.switches.lab.systems import Missing, Native, System, load_system, system_names
 
@@ -51,7 +53,7 @@ def details(kind: Kind, name: str) -> dict[str, Any]:
 def _schemes() -> Rows:
     found = ((name, schemes.scheme_class(name)) for name in schemes.names())
     return [
-        {"name": name, "title": kind.title, "mechanism": kind.mechanism, "substrates": ", ".join(kind.substrates)}
+        {"name": name, "title": kind.title, "mechanism": kind.mechanism, "substrates": _substrates(kind)}
         for name, kind in found
     ]
 
@@ -65,8 +67,14 @@ def _scheme(name: str) -> dict[str, Any]:
     ]
     return {
         "name": name, "title": kind.title, "mechanism": kind.mechanism, "paper": kind.paper,
-        "substrates": ", ".join(kind.substrates), "knobs": knobs,
+        "substrates": _substrates(kind), "knobs": knobs,
     }  # fmt: skip
+
+
+def _substrates(kind: type[Scheme]) -> str:
+    """Where a scheme runs, and why not on this machine."""
+    found, why = ", ".join(kind.substrates), why_not(kind())
+    return f"{found}; unsupported here: {why}" if why else found
 
 
 def _workloads() -> Rows:

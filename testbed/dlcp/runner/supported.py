@@ -1,13 +1,20 @@
-"""What of an experiment's fabric cannot be emulated here: said before anything is built, never ignored."""
+"""What of an experiment cannot be emulated here: said before anything is built, never ignored."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dlcp.errors import MachineCannot
 from dlcp.model.check_pfc import FASTEST_BPS
-from dlcp.model.experiment import Experiment
+from dlcp.model.experiment import Experiment, Scaling
 from dlcp.model.topology import Graph
 from dlcp.model.units import show_duration, show_rate
-from dlcp.substrates.probe import probe_delays
+from dlcp.schemes.base import Scheme
+from dlcp.schemes.tcp import CONTROL_SYSCTL
+from dlcp.substrates.probe import probe_congestion_control, probe_delays
+
+ANY_SCALING = Scaling(lab_rate=1e10, byte_scale=1)
+"""Which congestion control a scheme wants does not depend on it."""
 
 
 def require_supported(experiment: Experiment) -> None:
@@ -20,6 +27,19 @@ def require_supported(experiment: Experiment) -> None:
     _require_delays(graph)
     if experiment.pfc is not None:
         _require_slow_links(graph)
+
+
+def lacking(built: Mapping[str, Scheme]) -> dict[str, str]:
+    """Label → why this machine's kernel cannot run that scheme. built: label → scheme."""
+    whys = {label: why_not(scheme) for label, scheme in built.items()}
+    return {label: why for label, why in whys.items() if why}
+
+
+def why_not(scheme: Scheme) -> str:
+    """Why this machine's kernel cannot run a scheme; empty when it can."""
+    control = scheme.hosts(ANY_SCALING).sysctls.get(CONTROL_SYSCTL)
+    found = probe_congestion_control(control) if control else None
+    return "" if found is None or found.ok else f"{found.detail}: {found.remedy}"
 
 
 def _require_delays(graph: Graph) -> None:

@@ -43,7 +43,9 @@ class Dblp(Scheme):
         "the second check",
     )
     check_every: int = Field(
-        default=10, ge=1, description="iterations between checks of the norm; an epoch in the paper"
+        default=0,
+        ge=0,
+        description="iterations between checks of the norm, an epoch in the paper; 0: a tenth of the job's, at least 2",
     )
     window_packets: float = Field(
         default=1024,
@@ -57,11 +59,13 @@ class Dblp(Scheme):
     control_reserved: Fraction = Field(default=0.1, description="share of the port's buffer kept for control packets")
 
     def for_job(self, job: Job, workload: Workload) -> Self:
-        """The preset as the workload's number."""
+        """The preset as the workload's number, and how often to check."""
         if job.pattern != "parameter-server":
             what = f"servers announce DBLP's bounds; job of {workload.name} is a {job.pattern}"
             raise UnfitError("loss_bound", what, "leave it out of this experiment")
-        return self.model_copy(update={"loss_bound": resolved("loss_bound", self.loss_bound, workload)})
+        every = self.check_every or max(2, job.iterations // 10)
+        bound = resolved("loss_bound", self.loss_bound, workload)
+        return self.model_copy(update={"loss_bound": bound, "check_every": every})
 
     def intent(self, port_buffer_bytes: int) -> QosIntent:
         """A plain queue, and room for control packets."""

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable
 from ctypes import CDLL
@@ -55,6 +56,20 @@ def probe() -> list[Check]:
     if all(check.ok for check in checks):
         return [*checks, *_inside()]
     return [*checks, *(Check(name, False, "not tried: mend the above first", tried=False) for name in _FEATURES)]
+
+
+def probe_congestion_control(name: str) -> Check:
+    """Whether this machine's kernel runs TCP with a congestion control; a module that is there is loaded, as root."""
+    known = _congestion_controls()
+    if name in known:
+        return Check(name, True, "in the kernel")
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+        except OSError:
+            has = f"this kernel has no TCP congestion control {name}, only {', '.join(known)}"
+            return Check(name, False, has, f"modprobe tcp_{name}, or boot a kernel that has it")
+    return Check(name, True, "loaded")
 
 
 def probe_delays() -> Check:
@@ -195,9 +210,13 @@ def _load() -> str:
     return f"{len(program.ids)} programs"
 
 
-def _cubic() -> str:
+def _congestion_controls() -> list[str]:
     with open("/proc/sys/net/ipv4/tcp_available_congestion_control", encoding="ascii") as file:
-        known = file.read().split()
+        return file.read().split()
+
+
+def _cubic() -> str:
+    known = _congestion_controls()
     if "cubic" not in known:
         raise Problem("", f"this kernel has only {', '.join(known)}")
     return ", ".join(known)
