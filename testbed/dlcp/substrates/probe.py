@@ -211,7 +211,7 @@ def _load() -> str:
 
 
 def _congestion_controls() -> list[str]:
-    with open("/proc/sys/net/ipv4/tcp_available_congestion_control", encoding="ascii") as file:
+    with open("/proc/sys/net/ipv4/tcp_available_congestion_control", encoding="utf-8") as file:
         return file.read().split()
 
 
