@@ -80,7 +80,7 @@ def waterfall(comparison: Comparison, job: str) -> Figure | None:
     runs = comparison.runs[comparison.runs["job"] == job]
     both = parts.none is not None and bool(parts.alone)
     with style.applied():
-        fig, [axes] = style.figure(results.regime(job), 11.0 if both else 8.0, 4.2, 1, 1 + both, squeeze=False)
+        fig, [axes] = style.figure(results.regime(job), 11.0 if both else 8.0, 4.2, 1, 1 + both)
         if both:
             _steps(axes[0], comparison, runs, parts, job)
         _without(axes[-1], parts_table(comparison, job), parts)
