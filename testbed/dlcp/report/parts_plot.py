@@ -112,9 +112,9 @@ def _steps(ax: Axes, comparison: Comparison, runs: pd.DataFrame, parts: Parts, j
                     fontsize=7.5)  # fmt: skip
     ideal_s = ideal_s_of(comparison.results, job, "jct_s")
     if ideal_s:
-        ax.axhline(ideal_s, **style.IDEAL)
-        ax.annotate("ideal transport", (0, ideal_s), xycoords=("axes fraction", "data"), xytext=(3, 2), va="bottom",
-                    textcoords="offset points", fontsize=7.5, color=style.IDEAL["color"])  # fmt: skip
+        ax.axhline(ideal_s, **style.IDEAL, label="ideal transport")
+        ax.legend(loc="upper right")
+    ax.set_ylim(0, 1.14 * max(max(start, end) for _, start, end, *_ in bars))
     ax.set_xticks(range(len(bars)), [name for name, *_ in bars], rotation=35, ha="right")
     ax.set_ylabel("job completion (s)")
     ax.grid(axis="x", visible=False)
