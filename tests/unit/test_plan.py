@@ -248,3 +248,9 @@ def test_a_run_s_plan_has_every_job_s_settings_and_the_hosts_of_those_that_ask(t
         asks_nothing = cell.run.scheme.label == "DLCP"
         assert (found.hosts == HostSettings()) == asks_nothing
         assert found.intent.name == cell.run.scheme.scheme
+
+
+def test_a_run_is_expected_to_last_as_long_as_the_longest_of_its_jobs(tmp_path: Path) -> None:
+    (alone, *_) = planned(tmp_path, jobs={"one": ONE | {"beside": []}}).cells
+    (both, *_) = planned(tmp_path, jobs={"one": ONE, "other": OTHER | {"iterations": 8}}).cells
+    assert expected_s(both.run) == pytest.approx(2 * expected_s(alone.run))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
-from dlcp.model.workload import Profile
+from dlcp.model.workload import Job, Profile, Workload
 from dlcp.runner.plan import IN_PROCESS, Cell, Plan
 from dlcp.substrates.ideal import Transfer, ideal_communication_s
 from dlcp.substrates.inprocess import runs_at_once
@@ -44,17 +44,23 @@ def estimate(plan: Plan, todo: list[Cell], results: dict[str, RunResult]) -> Est
 
 
 def expected_s(run: Run) -> float:
-    """A job's time before anything was measured; never more than its time limit."""
+    """A run's time before anything was measured, until the last of its jobs ends; never more than its time limit."""
     if run.substrate == IN_PROCESS:
         return min(UNKNOWN_STEP_S * run.job.iterations, run.experiment.time_limit_s)
-    if not isinstance(run.workload, Profile):
-        return min(UNKNOWN_JOB_S, run.experiment.time_limit_s)
+    jobs = [(run.job, run.workload), *((tenant.job, tenant.workload) for tenant in run.tenants)]
+    return min(max(_alone_s(job, workload, run) for job, workload in jobs), run.experiment.time_limit_s)
+
+
+def _alone_s(job: Job, workload: Workload, run: Run) -> float:
+    """A job's time if nobody else is there."""
+    if not isinstance(workload, Profile):
+        return UNKNOWN_JOB_S
     scaling = run.experiment.scaling
-    compute_s = sum(layer.forward_s + layer.backward_s for layer in run.workload.layers) * scaling.time_dilation
-    size_bytes = run.workload.parameters * FLOAT_BYTES / run.job.scale(scaling.byte_scale)
-    moved = [Transfer(source, sink, size_bytes * run.job.share_of_journey) for source, sink in run.job.journeys]
+    compute_s = sum(layer.forward_s + layer.backward_s for layer in workload.layers) * scaling.time_dilation
+    size_bytes = workload.parameters * FLOAT_BYTES / job.scale(scaling.byte_scale)
+    moved = [Transfer(source, sink, size_bytes * job.share_of_journey) for source, sink in job.journeys]
     moved_s = ideal_communication_s(run.experiment.topology.graph, moved)
-    return min(run.job.iterations * (compute_s + moved_s) * OVER_IDEAL, run.experiment.time_limit_s)
+    return job.iterations * (compute_s + moved_s) * OVER_IDEAL
 
 
 def _measured(plan: Plan, results: dict[str, RunResult]) -> dict[tuple[str, str], float]:
