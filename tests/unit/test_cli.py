@@ -49,7 +49,7 @@ print(json.dumps(sorted(set(sys.modules) - before)), file=sys.stderr)
 def test_help_loads_no_more_than_an_empty_command_of_the_same_library() -> None:
     """So it is as quick as that library allows, on any machine."""
     done = subprocess.run([sys.executable, "-c", LOADED_BY_HELP], capture_output=True, text=True, check=True)
-    parse = ["dlcp.cli", *(f"dlcp.cli_{group}" for group in ("bench", "hosts", "lab", "switch"))]
+    parse = ["dlcp.cli", *(f"dlcp.cli_{group}" for group in ("bench", "hosts", "lab", "paper", "switch", "tune"))]
     assert json.loads(done.stderr) == ["dlcp", *parse, "dlcp.errors", "dlcp.paths"]
     for command in (
         "doctor",
@@ -57,6 +57,7 @@ def test_help_loads_no_more_than_an_empty_command_of_the_same_library() -> None:
         "check",
         "plan",
         "run",
+        "tune",
         "status",
         "report",
         "shell",
@@ -86,6 +87,7 @@ def test_help_loads_no_more_than_an_empty_command_of_the_same_library() -> None:
         (["switch", "verify", "quickstart", "--plot", "curves.txt"], "end it in .png, .svg or .pdf"),
         (["bench", "capacity", "--plot", "frontier.txt"], "end it in .png, .svg or .pdf"),
         (["bench", "capacity", "--plot", "nowhere/frontier.png"], "nowhere is not a folder"),
+        (["tune", "quickstart"], "no scheme here has a `search`"),
         (["doctor", "--even-if-busy"], "dlcp doctor --calibrate --even-if-busy"),
         (["lab", "shell", "leaf-spin-4"], "did you mean `leaf-spine-4`"),
         (["lab", "shell", "-c", " "], "the command is empty"),

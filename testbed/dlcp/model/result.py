@@ -157,8 +157,8 @@ class RunResult(BaseModel):
     seconds; bytes_share, where gradients are compressed: what of their bytes travels, which is all that this ideal
     moves. jct_s: first iteration's start to last worker's end. intended, effective: what switches and hosts should
     do and do, in one shape. costs: None = unknown (an older result). tuning: the record of the search that found knobs
-    for this job (model.tuning.Tuned), empty when none did. tenants: job → what became of it. extra: what a scheme tells
-    of itself beyond all this, by name.
+    for this job (model.tuning.Search), empty when none did. tenants: job → what became of it. extra: what a scheme
+    tells of itself beyond all this, by name.
     degradations: what a switch cannot do of what it should, and does instead, a line each.
     fidelity: monitor → {value, bound, unit, ok, meaning, source}. unwatched: monitor → why it was not watched there.
     """
