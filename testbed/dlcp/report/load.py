@@ -115,16 +115,17 @@ class Results:
 
     def subject(self, job: str | None = None) -> str:
         """The label whose gains are wanted: of DLCP's own, the one that the experiment claims most about; then the one
-        that uses the plain scheme; then the shortest. Without any of DLCP's, the last label."""
+        that uses the plain scheme; then the shortest. Without any of DLCP's, the label that most claims are against
+        (such as a run that loses nothing); then the last."""
         labels = self.labels(job)
         ours = [label for label in labels if self.scheme_of(label).startswith("dlcp")]
-        claimed = [one.scheme for one in self.expect]
+        claimed, against = [one.scheme for one in self.expect], [one.against for one in self.expect]
 
         def rank(label: str) -> tuple[int, bool, int]:
             scheme = self.scheme_of(label)
             return -claimed.count(label) - claimed.count(scheme), scheme != "dlcp", len(label)
 
-        return min(ours, default=labels[-1], key=rank)
+        return min(ours, key=rank) if ours else max(reversed(labels), key=against.count)
 
     def reference(self, job: str | None = None) -> str:
         """The label that speed-ups are over: the one of plain TCP; without one, the first."""
