@@ -42,13 +42,9 @@ def coded_job(method: str, settings: TransportSettings = TCP) -> CodedJob:
     return CodedJob(own, plan_tensors(LAYERS, BUCKET_BYTES, SERVERS, own), WORKERS, ITERATIONS)
 
 
-def update_rule(method: str) -> Sgd:
-    return replace(OPTIMIZER, momentum=0.0) if method in ("dgc", "signsgd") else OPTIMIZER
-
-
 def train(endpoints: list[Endpoint], job: CodedJob) -> tuple[list[list[Floats]], list[Completion], CompressedWorker]:
     """Each worker's parameters after each iteration, the servers' completions, and the first worker."""
-    elements, method = job.tensors[-1].stop, job.knobs.method
+    elements = job.tensors[-1].stop
     worker_ranks, server_ranks = list(range(WORKERS)), list(range(WORKERS, WORKERS + SERVERS))
     bounds = Bounds(job.settings, ITERATIONS)
     servers = [
@@ -62,7 +58,7 @@ def train(endpoints: list[Endpoint], job: CodedJob) -> tuple[list[list[Floats]],
     workers = [
         CompressedWorker(
             endpoints[rank], job, job.compressors(rank, SEED, OPTIMIZER.momentum), server_ranks, initial(elements),
-            update_rule(method), bounds=bounds, stall_timeout_s=10,
+            job.update(OPTIMIZER), bounds=bounds, stall_timeout_s=10,
         )
         for rank in worker_ranks
     ]  # fmt: skip
@@ -88,7 +84,7 @@ def train(endpoints: list[Endpoint], job: CodedJob) -> tuple[list[list[Floats]],
 
 def reference(job: CodedJob) -> tuple[list[Floats], Counter[tuple[int, Leg, int]]]:
     """Parameters after each iteration, in one process; and how many messages of how many bytes each tensor takes."""
-    elements, optimizer = job.tensors[-1].stop, update_rule(job.knobs.method)
+    elements, optimizer = job.tensors[-1].stop, job.update(OPTIMIZER)
     parameters = initial(elements)
     benches = [
         Bench(
@@ -132,6 +128,28 @@ def test_training__equals_one_process_bit_for_bit(settings: TransportSettings, m
     assert sum(seen.values()) == sum(messages.values())
     assert sorted(worker.codec_s) == list(range(ITERATIONS))
     assert all(spent_s > 0 for spent_s in worker.codec_s.values())
+
+
+@pytest.mark.parametrize(
+    ("method", "knobs", "rate", "momentum"),
+    [
+        ("topk", {}, 0.1, 0.9),
+        ("topk", {"step_share": 0.5}, 0.05, 0.9),
+        ("dgc", {}, 0.1, 0.0),
+        ("randomk", {}, 0.1, 0.0),
+        ("signsgd", {}, 0.001, 0.0),
+        ("powersgd", {}, 0.03, 0.9),
+        ("powersgd", {"step_share": 1.0}, 0.1, 0.9),
+    ],
+)
+def test_update__has_the_methods_step_and_no_momentum_twice(
+    method: str, knobs: dict[str, float], rate: float, momentum: float
+) -> None:
+    job = coded_job(method)
+    compression = job.knobs.model_copy(update=knobs)
+    found = replace(job, settings=job.settings.model_copy(update={"compression": compression})).update(OPTIMIZER)
+    assert found.learning_rate == pytest.approx(rate)
+    assert found.momentum == momentum
 
 
 def test_numbers__name_every_code_once() -> None:

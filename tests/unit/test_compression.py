@@ -322,7 +322,7 @@ def test_training__a_small_problem_converges(method: str) -> None:
     labels = rows @ target + 0.1 * generator.standard_normal((workers, 250)).astype(np.float32)
     ratio = 0.2 if method in ("randomk", "randomblock") else 0.05
     bench = Bench(method, elements, workers, momentum=0.9, iterations=iterations, ratio=ratio, step_share=1.0)
-    own_momentum = bench.server.has_momentum
+    own_momentum = bench.server.own_momentum
     rate, parameters, velocity = 0.02, np.zeros(elements, np.float32), np.zeros(elements, np.float32)
 
     def loss() -> float:

@@ -9,6 +9,7 @@ from dlcp import schemes
 from dlcp.model.experiment import Scaling
 from dlcp.model.workload import Job, Profile
 from dlcp.schemes.base import Scheme, UnfitError
+from dlcp.transport.compression import compressor_class
 from dlcp.transport.tagging import data_queues
 
 LAB = Scaling(lab_rate="10 Gbit/s", byte_scale=100)
@@ -204,6 +205,7 @@ def test_compressed__is_its_method_over_tuned_tcp(name: str) -> None:
     settings = scheme.transport(LAB)
     assert settings.compression is not None
     assert settings.compression.method == name
+    assert settings.compression.step_share == compressor_class(name).step_share
     assert settings.model_copy(update={"compression": None}) == tuned.transport(LAB)
     assert scheme.hosts(LAB) == tuned.hosts(LAB)
     with pytest.raises(UnfitError, match="codes are merged by parameter servers, a ring has none"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dlcp.agents import profile
 from dlcp.agents.jobs import JobSpec, coded_job
@@ -89,11 +89,10 @@ def _compressed_worker(place: Place) -> CompressedWorker:
         raise ValueError(f"compressed gradients are merged by parameter servers, not by a {spec.pattern}")
     job, update = coded_job(spec, settings), optimizer(spec)
     compressors = job.compressors(place.rank, spec.seed, update.momentum)
-    if compressors[0].has_momentum:
-        update = replace(update, momentum=0.0)
     return CompressedWorker(
-        place.endpoint, job, compressors, spec.server_ranks, place.parameters, update, bounds=spec.bounds(settings)
-    )
+        place.endpoint, job, compressors, spec.server_ranks, place.parameters, job.update(update),
+        bounds=spec.bounds(settings),
+    )  # fmt: skip
 
 
 def _served_worker(place: Place) -> Worker:

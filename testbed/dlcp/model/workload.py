@@ -213,7 +213,8 @@ class Compression(Frozen):
     ratio: share of a tensor's values that a sparse method sends. error_feedback: what a code leaves out is added to the
     next gradient. warmup_share: of the training, over which dgc's sparsity grows. levels, chunk, norm: qsgd's levels on
     either side of 0, values that share a norm, and which norm. rank: of powersgd's matrices. clip_sigmas: where
-    terngrad clips. step_share: of the learning rate, as signsgd's step.
+    terngrad clips. step_share: of the job's learning rate, what workers
+    apply to what they decode; None = what the method's file says.
     """
 
     method: Literal["dgc", "fp16", "powersgd", "qsgd", "randomblock", "randomk", "signsgd", "terngrad", "topk"]
@@ -225,7 +226,7 @@ class Compression(Frozen):
     norm: Literal["max", "l2"] = "max"
     rank: int = Field(default=2, ge=1)
     clip_sigmas: float = Field(default=2.5, gt=0)
-    step_share: float = Field(default=0.01, gt=0)
+    step_share: float | None = Field(default=None, gt=0)
 
 
 MOST_WINDOW_PACKETS = 4096

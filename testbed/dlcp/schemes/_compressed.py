@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Self
+from typing import Any, Self
 
 from pydantic import Field
 
@@ -18,6 +18,20 @@ BOTH_WAYS = (
     "own parameters. Coding takes the worker's CPU and is part of its iteration."
 )
 
+BOTH_WAYS_NO_MOMENTUM = (
+    " The optimizer applies no momentum: with it values that are seldom sent let training diverge." + BOTH_WAYS
+)
+
+
+def step_share_of(default: float) -> Any:
+    """The knob of that name."""
+    return Field(
+        default=default,
+        gt=0,
+        description="share of the job's learning rate, which was found without compression, that is applied to what "
+        "codes stand for; it does nothing to a profile's times",
+    )
+
 
 def refuse_all_but_servers(job: Job) -> None:
     """UnfitError for a job whose gradients are not summed by parameter servers."""
@@ -31,12 +45,15 @@ def refuse_all_but_servers(job: Job) -> None:
 class CompressedTcp(TcpTuned):
     """Gradients are coded by a method; the codes travel over TCP as tcp-tuned has it."""
 
+    step_share: float = step_share_of(1.0)
+
     def for_job(self, job: Job, workload: Workload) -> Self:
         refuse_all_but_servers(job)
         return self
 
     def transport(self, scaling: Scaling) -> TransportSettings:
-        return super().transport(scaling).model_copy(update={"compression": self.compression()})
+        compression = self.compression().model_copy(update={"step_share": self.step_share})
+        return super().transport(scaling).model_copy(update={"compression": compression})
 
     @abstractmethod
     def compression(self) -> Compression:

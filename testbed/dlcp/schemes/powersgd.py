@@ -7,7 +7,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from dlcp.model.workload import Compression
-from dlcp.schemes._compressed import BOTH_WAYS, CompressedTcp
+from dlcp.schemes._compressed import BOTH_WAYS, CompressedTcp, step_share_of
+from dlcp.transport.compression.powersgd import PowerSgd as Codes
 
 
 class PowerSgd(CompressedTcp):
@@ -23,6 +24,7 @@ class PowerSgd(CompressedTcp):
         "they are. Deviation: one matrix a bucket, as torch's batched hook, not one a layer."
     ) + BOTH_WAYS
 
+    step_share: float = step_share_of(Codes.step_share)
     rank: int = Field(default=2, ge=1, description="columns of the factors")
     error_feedback: bool = Field(
         default=True, description="add what the factors left out to the next gradient; off loses it for good"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from dlcp.model.workload import Compression
-from dlcp.schemes._compressed import BOTH_WAYS, RememberingTcp
+from dlcp.schemes._compressed import BOTH_WAYS_NO_MOMENTUM, RememberingTcp, step_share_of
+from dlcp.transport.compression.randomblock import RandomBlock as Codes
 
 
 class RandomBlock(RememberingTcp):
@@ -16,7 +17,9 @@ class RandomBlock(RememberingTcp):
     mechanism: ClassVar[str] = (
         "All workers send the same contiguous block at a random offset, drawn from a seed that they share; it wraps "
         "round the tensor's end."
-    ) + BOTH_WAYS
+    ) + BOTH_WAYS_NO_MOMENTUM
+
+    step_share: float = step_share_of(Codes.step_share)
 
     def compression(self) -> Compression:
         return Compression(method="randomblock", ratio=self.ratio, error_feedback=self.error_feedback)

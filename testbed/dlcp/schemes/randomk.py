@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from dlcp.model.workload import Compression
-from dlcp.schemes._compressed import BOTH_WAYS, RememberingTcp
+from dlcp.schemes._compressed import BOTH_WAYS_NO_MOMENTUM, RememberingTcp
 
 
 class RandomK(RememberingTcp):
@@ -19,7 +19,7 @@ class RandomK(RememberingTcp):
     mechanism: ClassVar[str] = (
         "All workers send the values at the same random places, drawn anew in each iteration from a seed that they "
         "share: 4 bytes each, no indices."
-    ) + BOTH_WAYS
+    ) + BOTH_WAYS_NO_MOMENTUM
 
     def compression(self) -> Compression:
         return Compression(method="randomk", ratio=self.ratio, error_feedback=self.error_feedback)

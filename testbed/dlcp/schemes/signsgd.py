@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import Field
-
 from dlcp.model.workload import Compression
-from dlcp.schemes._compressed import BOTH_WAYS, CompressedTcp
+from dlcp.schemes._compressed import BOTH_WAYS, CompressedTcp, step_share_of
+from dlcp.transport.compression.signsgd import SignSgd as Codes
 
 
 class SignSgd(CompressedTcp):
@@ -23,14 +22,10 @@ class SignSgd(CompressedTcp):
         "error feedback, as in the papers. A tie falls to either side at random."
     ) + BOTH_WAYS
 
-    step_share: float = Field(
-        default=0.01,
-        gt=0,
-        description="share of the job's learning rate that a vote moves a parameter by: a sign's step is another one",
-    )
+    step_share: float = step_share_of(Codes.step_share)
 
     def compression(self) -> Compression:
-        return Compression(method="signsgd", step_share=self.step_share)
+        return Compression(method="signsgd")
 
 
 SCHEME = SignSgd

@@ -6,12 +6,13 @@ A tensor's code on a leg of a round has a size of its own, so to the transport i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dlcp.model.workload import Compression, TransportSettings
 from dlcp.transport.compression import compressor_class
 from dlcp.transport.compression.base import Code, Compressor, Exchange, Share
 from dlcp.transport.endpoint import RELIABLE, Bound, Droppable, Endpoint, Leg
+from dlcp.transport.optimizer import Sgd
 from dlcp.transport.tagging import Tensor
 from dlcp.transport.values import packets
 
@@ -39,6 +40,13 @@ class CodedJob:
         """One for each tensor, for one rank (worker: -1 at a server)."""
         kind = compressor_class(self.knobs.method)
         return [kind(self.knobs, self._share(number, worker, seed, momentum)) for number in range(len(self.tensors))]
+
+    def update(self, optimizer: Sgd) -> Sgd:
+        """What workers apply to what they decode, in place of what they would to a gradient."""
+        kind, knobs = compressor_class(self.knobs.method), self.knobs
+        share = kind.step_share if knobs.step_share is None else knobs.step_share
+        momentum = 0.0 if kind.own_momentum else optimizer.momentum
+        return replace(optimizer, momentum=momentum, learning_rate=share * optimizer.learning_rate)
 
     def exchanges(self, tensor: int) -> tuple[Exchange, ...]:
         """The rounds of a tensor."""

@@ -68,10 +68,13 @@ class Share:
 class Compressor(ABC):
     """One tensor's compressor at one rank: at a worker first, next and decode are called in turn, at a server merge.
 
-    has_momentum: it keeps the momentum itself (before coding), so the optimizer must apply none.
+    own_momentum: it keeps the momentum itself (before coding), or bears none; the optimizer then applies none.
+    step_share: of the job's learning rate, which was found without compression, what suits what is decoded
+    (Compression.step_share).
     """
 
-    has_momentum: ClassVar[bool] = False
+    own_momentum: ClassVar[bool] = False
+    step_share: ClassVar[float] = 1.0
 
     def __init__(self, knobs: Compression, share: Share) -> None:
         self.knobs = knobs

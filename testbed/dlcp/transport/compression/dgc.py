@@ -35,7 +35,7 @@ LOWERED = 0.7
 class Dgc(Compressor):
     """8 bytes for each value that is sent; at most 1.3 times the target of them."""
 
-    has_momentum = True
+    own_momentum = True
 
     def __init__(self, knobs: Compression, share: Share) -> None:
         super().__init__(knobs, share)

@@ -21,7 +21,10 @@ TINY = np.float32(1e-8)
 
 
 class PowerSgd(Compressor):
-    """2 · rank · ⌈√d⌉ float32, both ways."""
+    """2 · rank · ⌈√d⌉ float32, both ways. Its step: rank 2 with momentum 0.9 diverges at fashion-mnist-mlp's whole
+    learning rate, and converges at 0.3 of it."""
+
+    step_share = 0.3
 
     def __init__(self, knobs: Compression, share: Share) -> None:
         super().__init__(knobs, share)

@@ -14,7 +14,10 @@ from dlcp.transport.compression.topk import kept
 
 
 class RandomBlock(RandomK):
-    """4 bytes for each of k values, both ways."""
+    """4 bytes for each of k values, both ways. Its step: 1 % diverges at fashion-mnist-mlp's whole learning rate, and
+    converges at 0.3 of it as at 0.1."""
+
+    step_share = 0.3
 
     def chosen(self, iteration: int) -> Indices:
         elements = self.share.elements

@@ -1,7 +1,9 @@
 """Random-k: all workers send the same k values, chosen anew in each iteration from a seed that they share.
 
 Stich et al., Sparsified SGD with Memory, NeurIPS 2018; shared seed: Foroutan & Jaggi, Sparse Communication for Training
-Deep Networks, arXiv 2009.09271. No index travels, and the mean of codes is the code of the mean.
+Deep Networks, arXiv 2009.09271. No index travels, and the mean of codes is the code of the mean. No momentum, as in
+Stich et al.: a value that comes once in d / k iterations, with all that it has gathered, and then ten times more out of
+the velocity, lets training diverge (measured with fashion-mnist-mlp at its learning rate, at 1, 5 and 10 %).
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from dlcp.transport.endpoint import Floats, Values
 class RandomK(Compressor):
     """4 bytes for each of k values, both ways. With error feedback values are sent as they are; without it times d / k,
     so that the mean over all choices is the gradient."""
+
+    own_momentum = True
 
     def __init__(self, knobs: Compression, share: Share) -> None:
         super().__init__(knobs, share)

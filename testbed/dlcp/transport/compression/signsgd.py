@@ -19,7 +19,8 @@ from dlcp.transport.endpoint import Floats, Values
 class SignSgd(Compressor):
     """1 bit a value, both ways."""
 
-    has_momentum = True
+    own_momentum = True
+    step_share = 0.01
 
     def __init__(self, knobs: Compression, share: Share) -> None:
         super().__init__(knobs, share)
@@ -37,7 +38,7 @@ class SignSgd(Compressor):
 
     def decode(self, iteration: int, answer: Values) -> Floats:
         votes = unpack(answer, self.share.elements, 1).astype(np.float32)
-        return (2 * votes - 1) * np.float32(self.knobs.step_share)
+        return 2 * votes - 1
 
     def merge(self, iteration: int, number: int, codes: list[Values]) -> Values:
         elements, workers = self.share.elements, len(codes)
