@@ -30,7 +30,7 @@ def by_job(comparison: Comparison, metric: Metric) -> Figure | None:
     values = [job.estimates[label, shown.name].value for job in jobs for label in job.labels]
     unit = unit_of(shown, values)
     with style.applied():
-        width_in = min(14.0, max(6.0, 1.2 + 0.16 * len(labels) * len(jobs)))
+        width_in = min(14.0, max(9.0, 1.2 + 0.16 * len(labels) * len(jobs)))
         fig, [[ax]] = style.figure(comparison.results.regime(jobs[0].job), width_in, 4.2, 1, 1)
         for place, label in enumerate(labels):
             offset = _SPREAD * ((place + 0.5) / len(labels) - 0.5)

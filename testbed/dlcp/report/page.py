@@ -125,7 +125,7 @@ def _job(comparison: Comparison, job: JobComparison) -> dict[str, Any]:
     groups, notes = _groups(job)
     results = comparison.results
     suspect = sum(counts.get("suspect", 0) for counts in job.counts.values())
-    left_out = f" {suspect} suspect runs are left out." if suspect else ""
+    left_out = f" Suspect, and so left out: {suspect} of the runs." if suspect else ""
     pictures = [
         (plots.gains(comparison, job.job), f"Change of every time with {job.subject}, paired over repeats of the same "
          "seed; tails that too few single runs carry, over all samples. Hollow: too few pairs for an interval."),
