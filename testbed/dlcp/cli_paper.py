@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from dlcp.cli_bench import Json
-from dlcp.errors import ExitCode, MachineCannot
+from dlcp.errors import ExitCode, MachineCannot, Problems
 from dlcp.paths import ANALYSIS, install_command
 
 if TYPE_CHECKING:
@@ -49,18 +49,32 @@ def paper(
 
 
 def _make(parts: list[Part], results: Path) -> ExitCode:
-    """Run what is missing, one experiment after the other; a failed one does not stop the next."""
+    """Search and run what is missing, one experiment after the other; a failed one does not stop the next. A part whose
+    search was made is replaced in `parts`: other knobs make other runs."""
     from dlcp import screen
     from dlcp.progress import progress_on
     from dlcp.runner import paper as whole
 
     codes = [ExitCode.FINE]
-    for number, part in enumerate(parts, 1):
+    for number, planned in enumerate(parts, 1):
+        part = planned
         if not part.todo:
             continue
         screen.console().print(f"\n{number}/{len(parts)} {part.name}", style="bold")
-        with progress_on(screen.console()) as listener:
-            execution = whole.make(part, results, listener)
+        try:
+            if part.to_tune:
+                screen.console().print("searching the knobs that it leaves to the machine")
+                with progress_on(screen.console()) as listener:
+                    part = whole.tuned(part, results, listener)
+            parts[number - 1] = part
+            with progress_on(screen.console()) as listener:
+                execution = whole.make(part, results, listener)
+        except Problems as found:
+            if any(isinstance(one, MachineCannot) for one in found.problems):
+                raise
+            screen.print_problems(found.problems)
+            codes.append(ExitCode.SUSPECT)
+            continue
         if execution is not None:
             screen.print_execution(execution)
             codes.append(execution.exit_code)
@@ -98,6 +112,7 @@ def _row(part: Part) -> dict[str, object]:
         "experiment": part.name,
         "runs": len(part.cells),
         "to_make": len(part.todo),
+        "to_tune": part.to_tune,
         "minutes": round(part.seconds / 60, 1),
         "reduced": reduction(part.whole.experiment),
         "cannot": part.cannot,

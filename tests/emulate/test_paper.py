@@ -28,18 +28,24 @@ BURSTS = {"kind": "incast", "sources": ["h1", "h2"], "sinks": ["h4"], "burst": "
 def test_two_experiments(tmp_path: Path) -> None:
     calm = TINY | {"name": "calm", "jobs": {"one": JOB, "two": JOB}, "reduced": {"jobs": ["one"]}}
     busy = TINY | {"name": "busy", "jobs": {"one": JOB | {"background": [BURSTS]}}, "reduced": {"repeats": 1}}
+    schemes = [TINY["schemes"][0] | {"search": {"rto_min_s": ["5 ms", "10 ms"]}}, TINY["schemes"][1]]
+    busy |= {"schemes": schemes}
     for one in (calm, busy):
         (tmp_path / f"{one['name']}.yaml").write_text(yaml.safe_dump(one))
     command = ("paper", "calm.yaml", "busy.yaml", "--out", "page")
 
     planned = json.loads(dlcp(*command, "--plan", "--json", cwd=tmp_path).stdout)
-    assert [(row["experiment"], row["runs"], row["to_make"]) for row in planned] == [("calm", 4, 4), ("busy", 2, 2)]
+    assert [(row["experiment"], row["runs"], row["to_make"], row["to_tune"]) for row in planned] == [
+        ("calm", 4, 4, 0),
+        ("busy", 2, 2, 4),
+    ]
     assert not (tmp_path / "results").exists()
 
     done = dlcp(*command, cwd=tmp_path, limit_s=240)
     assert done.returncode in (0, 4), done.stderr  # 4: a busy machine makes runs suspect, which the page then says
     results = sorted((tmp_path / "results").glob("*/*/result.json"))
     assert len(results) == 6
+    assert (tmp_path / "tuned" / "busy.yaml").is_file()
     met = {(path.parts[-3], len(json.loads(path.read_text())["run"]["background"])) for path in results}
     assert met == {("calm", 0), ("busy", 1)}
     text = (tmp_path / "page" / "RESULTS.md").read_text(encoding="utf-8")

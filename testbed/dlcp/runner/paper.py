@@ -5,7 +5,7 @@ The runs are those of `dlcp run EXPERIMENT`, of the same names: what is there is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,17 +17,19 @@ from dlcp.runner.check import Ready, ready
 from dlcp.runner.execute import Execution, Listener, execute
 from dlcp.runner.outline import Outline, outline
 from dlcp.runner.plan import Cell, Unsupported, usual_substrate
-from dlcp.runner.preflight import preflight
+from dlcp.runner.preflight import preflight, preflight_tuning
+from dlcp.runner.tune import Tuner, tune
 
 
 @dataclass(frozen=True)
 class Part:
     """One shipped experiment. whole: as its file has it. outline: of the reduced one; None: this machine cannot make
-    it, and `cannot` says why."""
+    it, and `cannot` says why. to_tune: runs that its searches lack, before it can be made."""
 
     whole: Ready
     outline: Outline | None
     cannot: str = ""
+    to_tune: int = 0
 
     @property
     def name(self) -> str:
@@ -51,8 +53,10 @@ class Part:
 
     @property
     def seconds(self) -> float:
-        """What they take, as far as is known."""
-        return self.outline.estimate.seconds if self.outline is not None else 0.0
+        """What they take, with those of its searches, as far as is known."""
+        if self.outline is None or not self.todo:
+            return 0.0
+        return self.outline.estimate.seconds * (1 + self.to_tune / len(self.todo))
 
 
 def shipped() -> list[str]:
@@ -67,10 +71,25 @@ def parts(results: Path, only: Sequence[str] = ()) -> list[Part]:
     return [_part(_whole(name), results) for name in only or shipped()]
 
 
+def tuned(part: Part, results: Path, listener: Listener) -> Part:
+    """The same with its searches made, which its rivals' knobs follow from; the part itself when none is missing.
+
+    Problem when another process tunes there; Problems when this machine lacks what runs need.
+    """
+    fewer = reduced(part.whole)
+    if part.outline is None or not fewer.untuned:
+        return part
+    tuner = Tuner(fewer)
+    preflight_tuning(fewer, tuner.substrate, [trial.cell for trial in tuner.todo()])
+    tune(tuner, listener)
+    return _part(_whole(str(part.whole.path)), results)
+
+
 def make(part: Part, results: Path, listener: Listener) -> Execution | None:
     """Make the missing runs of one experiment; None when this machine cannot.
 
-    Problem when another process makes runs of it; Problems when this machine lacks what every run needs.
+    Problem when another process makes runs of it; Problems when this machine lacks what every run needs, or a search
+    has not been made.
     """
     if part.outline is None:
         return None
@@ -94,7 +113,10 @@ def reduced(whole: Ready) -> Ready:
         }
     )
     return replace(
-        whole, experiment=fewer, schemes={label: one for label, one in whole.schemes.items() if label in labels}
+        whole,
+        experiment=fewer,
+        schemes={label: one for label, one in whole.schemes.items() if label in labels},
+        untuned=[(one, why) for one, why in whole.untuned if one.job in jobs and one.choice.label in labels],
     )
 
 
@@ -122,8 +144,10 @@ def _whole(name: str) -> Ready:
     return found
 
 
-def _part(whole: Ready, results: Path, outlined: Callable[..., Outline] = outline) -> Part:
+def _part(whole: Ready, results: Path) -> Part:
+    part = reduced(whole)
+    to_tune = len(Tuner(part).todo()) if part.untuned else 0
     try:
-        return Part(whole, outlined(reduced(whole), usual_substrate(whole), results))
+        return Part(whole, outline(part, usual_substrate(whole), results), to_tune=to_tune)
     except MachineCannot as problem:
         return Part(whole, None, f"{problem.where}: {problem.what}")
