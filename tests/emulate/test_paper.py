@@ -43,19 +43,22 @@ def test_two_experiments(tmp_path: Path) -> None:
 
     done = dlcp(*command, cwd=tmp_path, limit_s=240)
     assert done.returncode in (0, 4), done.stderr  # 4: a busy machine makes runs suspect, which the page then says
+    lacking = 2 if "dlcp tune" in done.stderr else 0  # no run of the search was believed: its experiment is refused
     results = sorted((tmp_path / "results").glob("*/*/result.json"))
-    assert len(results) == 6
+    assert len(results) == 6 - lacking
     assert (tmp_path / "tuned" / "busy.yaml").is_file()
     met = {(path.parts[-3], len(json.loads(path.read_text())["run"]["background"])) for path in results}
-    assert met == {("calm", 0), ("busy", 1)}
+    assert met == ({("calm", 0)} if lacking else {("calm", 0), ("busy", 1)})
     text = (tmp_path / "page" / "RESULTS.md").read_text(encoding="utf-8")
-    assert "runs: 6, of which" in text
+    assert f"runs: {6 - lacking}, of which" in text
     assert "here: 1 of 2 jobs (without two)" in text
     assert "here: 1 of 2 repeats" in text
-    assert len(re.findall("a published claim", text)) == 2
+    assert len(re.findall("a published claim", text)) == (1 if lacking else 2)
+    assert ("Not run:" in text) == bool(lacking)
     for picture in re.findall(r"\]\((images/[^)]+)\)", text):
         assert (tmp_path / "page" / picture).is_file()
 
-    before = {path: path.stat().st_mtime_ns for path in results}
-    assert "0 of 6 runs to make" in dlcp(*command, cwd=tmp_path).stdout
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "results").glob("*/*/result.json")} == before
+    if not lacking:
+        before = {path: path.stat().st_mtime_ns for path in results}
+        assert "0 of 6 runs to make" in dlcp(*command, cwd=tmp_path).stdout
+        assert {path: path.stat().st_mtime_ns for path in (tmp_path / "results").glob("*/*/result.json")} == before

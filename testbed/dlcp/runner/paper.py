@@ -105,6 +105,7 @@ def reduced(whole: Ready) -> Ready:
         return whole
     labels = part.schemes or tuple(choice.label for choice in experiment.schemes)
     jobs = part.jobs or tuple(experiment.jobs)
+    jobs += tuple(beside for name in jobs for beside in experiment.jobs[name].beside)
     fewer = experiment.model_copy(
         update={
             "repeats": part.repeats or experiment.repeats,
