@@ -4,7 +4,7 @@ import pytest
 
 from dlcp.model.qos import CODEPOINTS, CONTROL_QUEUE, MOST_AVERAGING, PRECEDENCES, QUEUES, codepoint_of
 from dlcp.model.regime import PACKET_BYTES
-from dlcp.model.workload import MOST_SOURCE_PORTS
+from dlcp.model.workload import MOST_DEMOTIONS, MOST_SOURCE_PORTS
 from dlcp.transport import values
 from dlcp.transport._native import lib
 from dlcp.transport.codepoint import tos_of_queue
@@ -19,6 +19,10 @@ def test_packets_are_of_the_size_that_wire_h_says() -> None:
 
 def test_source_ports_are_as_many_as_engine_h_allows() -> None:
     assert lib.DLCP_SOURCE_PORTS_MOST == MOST_SOURCE_PORTS
+
+
+def test_messages_sink_as_often_as_protocol_h_allows() -> None:
+    assert lib.DLCP_DEMOTIONS == MOST_DEMOTIONS
 
 
 def test_queues_and_precedences_are_those_of_codepoint_h() -> None:
