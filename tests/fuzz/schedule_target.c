@@ -242,8 +242,10 @@ static void begin_message(struct world *world, uint16_t source, uint16_t tensor,
 		return;
 	*done = true;
 	if (expect) {
-		struct dlcp_destination to = { stream->to, tensors[tensor].elements, placements[tensor], NULL,
-					       stream->contributors };
+		struct dlcp_destination to = { .buffer = stream->to,
+					       .elements = tensors[tensor].elements,
+					       .placement = placements[tensor],
+					       .contributors = stream->contributors };
 
 		memset(stream->to, BEFORE, bytes);
 		for (size_t i = 0; i < packets; i++)
