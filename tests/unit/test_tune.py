@@ -333,3 +333,23 @@ def test_tuning__two_at_once_would_measure_each_other(tmp_path: Path) -> None:
     path = written(tmp_path)
     with Tuner(loaded(path)).alone(), pytest.raises(Problem, match="another dlcp is tuning here"):
         tuned(path, Scripted())
+
+
+def test_beside__each_job_is_searched_alone_and_neighbours_get_their_own_knobs(tmp_path: Path) -> None:
+    """Job `two` runs only beside `one`; both are searched, and a run of `one` needs both answers."""
+    jobs = document(topology={"kind": "star", "hosts": 8, "rate": "100 Mbit/s"})["jobs"]
+    other = {"workers": ["h5", "h6", "h7"], "servers": ["h8"], "measured": False}
+    path = written(
+        tmp_path,
+        topology={"kind": "star", "hosts": 8, "rate": "100 Mbit/s"},
+        jobs={"one": jobs["one"] | {"beside": ["two"]}, "two": jobs["two"] | other},
+    )
+    substrate = Scripted()
+    tuned(path, substrate, jobs=["one"])
+    assert all(run.tenants == () for run in substrate.made)
+    with pytest.raises(Problems, match="P3, job two: was not tuned"):
+        run_all(loaded(path), tmp_path)
+    tuned(path, substrate)
+    (cell,) = plan(loaded(path)).cells
+    assert cell.run.scheme.knobs == {"slice": "30 kB"}
+    assert [tenant.scheme.knobs for tenant in cell.run.tenants] == [{"slice": "60 kB"}]

@@ -102,6 +102,7 @@ def execute(
 def require_tuned(plan: Plan) -> None:
     """Raise Problems with every search that the plan's runs need the outcome of and the record does not have."""
     needed = {(cell.run.scheme.label, cell.run.job_name) for cell in plan.cells}
+    needed |= {(one.scheme.label, one.job_name) for cell in plan.cells for one in cell.run.tenants}
     lacking = [(one, why) for one, why in plan.ready.untuned if (one.choice.label, one.job) in needed]
     if lacking:
         command = tune_command(plan.ready.path)

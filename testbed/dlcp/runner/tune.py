@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -38,7 +38,7 @@ from dlcp.runner.check import Ready
 from dlcp.runner.definition import content_hash
 from dlcp.runner.execute import MORE_CHANCES, Listener, open_substrate, outcome
 from dlcp.runner.plan import Cell, make_cell, seed_of, usual_substrate
-from dlcp.runner.tuned import Wanted, wanted
+from dlcp.runner.tuned import Wanted, alone, wanted
 from dlcp.substrates.base import Substrate
 
 _MOST_REPEATS = 1000
@@ -118,9 +118,9 @@ class Tuner:
         return tuple(self._searches.values())
 
     def todo(self) -> list[Trial]:
-        """Runs that are missing, suspect or failed: every point's first run before any second; within these in a random
-        order, so that what drifts in the machine favours none."""
-        ready = self._ready
+        """Runs that are missing, suspect or failed, each job alone: every point's first run before any second; within
+        these in a random order, so that what drifts in the machine favours none."""
+        ready = replace(self._ready, experiment=alone(self._ready.experiment))
         hashes = {name: content_hash(workload, ready.workload_folder) for name, workload in ready.workloads.items()}
         trials = []
         for one in self.wanted:

@@ -15,12 +15,14 @@ from pydantic import ValidationError
 from dlcp import schemes
 from dlcp.model.experiment import Experiment, SchemeChoice
 from dlcp.model.tuning import Point, Search, read_record
-from dlcp.model.workload import Workload
+from dlcp.model.workload import Job, Workload
 from dlcp.runner.definition import content_hash, facts
 from dlcp.schemes.base import UnfitError
 
-_NOT_OF_JOB = {"iterations", "warmup_iterations", "evaluations", "record_holes"}
-"""What of a job changes how long it runs or what is written down, not which knobs are best."""
+_BESIDE = ("beside", "beside_scheme", "measured")
+_NOT_OF_JOB = {"iterations", "warmup_iterations", "evaluations", "record_holes", "target_accuracy", *_BESIDE}
+"""What of a job changes how long it runs or what is written down, not which knobs are best; and its neighbours, for a
+search runs each job alone."""
 _NOT_OF_FABRIC = {"experiment", "job_name", "backlog_every"}
 
 
@@ -51,12 +53,28 @@ def wanted(experiment: Experiment, workloads: Mapping[str, Workload], folder: Pa
     hashes = {name: content_hash(workload, folder) for name, workload in workloads.items()}
     found = []
     for choice in experiment.schemes:
-        for job_name, job in experiment.jobs.items() if choice.search else ():
+        for job_name, job in _jobs_under(experiment, choice.label).items() if choice.search else ():
             own, base = experiment.of_job(job_name), choice.of_job(job_name)
             points = grid(own, choice, job_name, workloads[job.workload])
             digest = _digest(facts(own, job_name, hashes[job.workload]), choice, base, substrate)
             found.append(Wanted(base, job_name, points, digest))
     return found
+
+
+def alone(experiment: Experiment) -> Experiment:
+    """The same with every job by itself."""
+    nobody = {name: Job.model_fields[name].default for name in _BESIDE}
+    jobs = {name: job.model_copy(update=nobody) for name, job in experiment.jobs.items()}
+    return experiment.model_copy(update={"jobs": jobs})
+
+
+def _jobs_under(experiment: Experiment, label: str) -> dict[str, Job]:
+    """The jobs that run under a scheme: those that are measured, and those beside them."""
+    jobs = experiment.jobs
+    beside = {
+        name for job in jobs.values() if job.measured and job.beside_scheme in (None, label) for name in job.beside
+    }
+    return {name: job for name, job in jobs.items() if job.measured or name in beside}
 
 
 def grid(experiment: Experiment, choice: SchemeChoice, job_name: str, workload: Workload) -> tuple[Point, ...]:
