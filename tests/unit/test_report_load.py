@@ -51,6 +51,19 @@ def test_load__results_experiment_and_single_run(experiment: Path) -> None:
     assert one.directory == experiment / "dlcp-real-1"
 
 
+def test_subject__without_dlcp_is_what_most_claims_are_against(experiment: Path) -> None:
+    assert load(experiment).subject() == "DLCP"
+    claim = {"job": PROFILE, "metric": "jct_s", "scheme": "other", "relation": "not-worse"}
+    for run in experiment.glob("*/"):
+        edit(run, scheme="tcp", expect=[claim | {"against": "TCP"}, claim | {"against": "TCP tuned", "scheme": "TCP"},
+                                        claim | {"against": "TCP", "metric": "exposed_comm_s"}])  # fmt: skip
+    assert load(experiment).subject() == "TCP"
+    for run in experiment.glob("*/"):
+        edit(run, expect=[])
+    found = load(experiment)
+    assert found.subject() == found.labels()[-1]
+
+
 def test_table__carries_the_columns_of_its_run(experiment: Path) -> None:
     messages = load(experiment).table("messages")
     assert set(messages["label"]) == {"TCP", "TCP tuned", "DLCP"}
