@@ -26,7 +26,7 @@ from dlcp.errors import Problem
 from dlcp.model.experiment import Scaling
 from dlcp.model.masks import MaskSettings
 from dlcp.model.result import TABLES
-from dlcp.model.workload import Job, TransportSettings, Workload
+from dlcp.model.workload import Compression, Job, TransportSettings, Workload
 from dlcp.paths import WORKLOADS
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e .[train]")
@@ -116,6 +116,23 @@ def test_training__equals_the_same_steps_in_one_process(
         checksums = in_process.iterations["parameters_crc32"]
         assert checksums == result.iterations["parameters_crc32"], "the same bits, without a network"
         assert in_process.training["accuracy"] == training["accuracy"]
+
+
+def test_training__in_half_precision_learns_what_whole_gradients_teach(zygote: Zygote, tmp_path: Path) -> None:
+    found = spec()
+    settings = SETTINGS[0].model_copy(update={"compression": Compression(method="fp16")})
+    with agents(zygote, found.hosts) as started:
+        job = session(started, found, settings, tmp_path, limit_s=60)
+        job.open()
+        job.start()
+        job.wait()
+        result, training = job.collect(), job.evaluate()
+        job.close()
+    loss, _ = reference_loss_and_accuracy(found)
+    assert training["loss"][-1] == pytest.approx(loss, abs=5e-3)
+    rows = set(zip(result.iterations["iteration"], result.iterations["parameters_crc32"], strict=True))
+    assert len(rows) == STEPS, "both workers hold the same bits after every iteration"
+    assert sum(result.messages["bytes"]) * 2 == sum(result.messages["tensor_bytes"])
 
 
 @pytest.mark.parametrize(("name", "parameters"), [(SCRIPT, 52_138), ("fashion_mnist_mlp.py", 109_386)])
