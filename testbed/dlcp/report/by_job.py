@@ -16,7 +16,7 @@ _SPREAD = 0.8
 
 
 def by_job(comparison: Comparison, metric: Metric) -> Figure | None:
-    """Mean (or pooled quantile) and 95 % interval of every scheme in every job; None if no run has the metric.
+    """Mean (or pooled quantile) and 95 % interval of every scheme in every job; None if no run that counts has it.
 
     A time that an ideal transport has too is drawn as a multiple of it, with the ideal line at 1.
     """
@@ -28,6 +28,8 @@ def by_job(comparison: Comparison, metric: Metric) -> Figure | None:
     styles = style.scheme_styles(comparison.results)
     labels = list(dict.fromkeys(label for job in jobs for label in job.labels))
     values = [job.estimates[label, shown.name].value for job in jobs for label in job.labels]
+    if all(value is None for value in values):
+        return None
     unit = unit_of(shown, values)
     with style.applied():
         width_in = min(14.0, max(9.0, 1.2 + 0.16 * len(labels) * len(jobs)))

@@ -15,12 +15,15 @@ from dlcp.errors import Problem
 from dlcp.model.experiment import Expectation
 from dlcp.model.metrics import METRICS, Metric
 from dlcp.report import style
+from dlcp.report.across_plots import speedups
 from dlcp.report.by_job import by_job
 from dlcp.report.causes import cause
 from dlcp.report.comparison import Comparison, JobComparison, compare
 from dlcp.report.expectations import Outcome, evaluate
 from dlcp.report.headroom import Headroom, headroom
 from dlcp.report.load import Results, ideal_s_of, load
+from dlcp.report.loss_plot import accuracy_against_loss
+from dlcp.report.parts_plot import waterfall
 from dlcp.report.regime import regime_facts
 from dlcp.report.words import show_estimate, show_setting, unit_of
 
@@ -54,7 +57,7 @@ class _Told:
     outcomes: tuple[Outcome, ...] = ()
     headrooms: tuple[Headroom, ...] = ()
     why: str = ""
-    pictures: tuple[str, ...] = field(default=())
+    pictures: tuple[tuple[str, str], ...] = field(default=())
 
 
 def write(chapters: Sequence[Chapter], out: Path) -> Path:
@@ -85,16 +88,20 @@ def _tell(chapter: Chapter, out: Path) -> _Told:
     return _Told(chapter, comparison, evaluate(comparison, chapter.expect), headroom(comparison), pictures=pictures)
 
 
-def _pictures(comparison: Comparison, metrics: Sequence[Metric], out: Path) -> Iterable[str]:
-    """Draw a figure a metric; yields their paths from the page on."""
-    for metric in metrics:
-        figure = by_job(comparison, metric)
+def _pictures(comparison: Comparison, metrics: Sequence[Metric], out: Path) -> Iterable[tuple[str, str]]:
+    """Draw a figure a metric, and what became of the jobs' speed; yields (path from the page on, what it shows)."""
+    drawn = [(metric.name, f"{metric.title} by job and scheme", by_job(comparison, metric)) for metric in metrics]
+    drawn.append(("speedups", "speed of every scheme over the reference", speedups(comparison)))
+    for job in (one.job for one in comparison.jobs):
+        drawn.append((f"parts-{job}", f"what the parts of DLCP are worth to {job}", waterfall(comparison, job)))
+        drawn.append((f"loss-{job}", f"accuracy of {job} against loss", accuracy_against_loss(comparison, job)))
+    for name, shows, figure in drawn:
         if figure is None:
             continue
-        name = f"{IMAGES}/results-{comparison.results.experiment}-{metric.name.replace('_', '-')}.png"
+        path = f"{IMAGES}/results-{comparison.results.experiment}-{name.replace('_', '-')}.png"
         with style.applied():
-            figure.savefig(out / name, dpi=DOTS_AN_INCH, metadata={"Software": None})
-        yield name
+            figure.savefig(out / path, dpi=DOTS_AN_INCH, metadata={"Software": None})
+        yield path, shows
 
 
 def _metrics(comparison: Comparison, expect: Iterable[Expectation]) -> list[Metric]:
@@ -191,14 +198,10 @@ def _chapter(one: _Told) -> Iterable[str]:
     yield ""
     for metric in _metrics(one.comparison, chapter.expect):
         yield from _table(one.comparison, metric)
-    for picture in one.pictures:
-        yield f"![{chapter.name}: {METRICS[_metric_of(picture, chapter.name)].title} by job and scheme]({picture})"
+    for path, shows in one.pictures:
+        yield f"![{chapter.name}: {shows}]({path})"
         yield ""
     yield from _claims(one)
-
-
-def _metric_of(picture: str, experiment: str) -> str:
-    return Path(picture).stem.removeprefix(f"results-{experiment}-").replace("-", "_")
 
 
 def _regimes(comparison: Comparison) -> Iterable[str]:
