@@ -211,10 +211,13 @@ def test_without_root_a_run_ends_with_3_and_starts_nothing(tmp_path: Path) -> No
 
 
 def test_check_of_every_experiment_in_the_repository(tmp_path: Path) -> None:
+    """Nothing is said of any, but that knobs are to be searched for, which is done where the runs are made."""
     for path in EXPERIMENTS.glob("*.yaml"):
         done = dlcp("check", path.stem, "--json", cwd=tmp_path)
         assert done.returncode == 0
-        assert json.loads(done.stdout) == {"problems": [], "warnings": []}
+        found = json.loads(done.stdout)
+        searches = [one for one in found["warnings"] if one["hint"].endswith(f"dlcp tune {path.stem}")]
+        assert found == {"problems": [], "warnings": searches}
 
 
 def test_plan(tmp_path: Path) -> None:
