@@ -17,7 +17,7 @@ import numpy as np
 
 from dlcp.model.workload import Compression
 from dlcp.transport.compression import pairs
-from dlcp.transport.compression.base import Code, Compressor, Exchange, Share
+from dlcp.transport.compression.base import Code, Exchange, Share
 from dlcp.transport.endpoint import Floats, Values
 
 STAGES = 5
@@ -32,7 +32,7 @@ LOWERED = 0.7
 """What a threshold that keeps too few is multiplied with."""
 
 
-class Dgc(Compressor):
+class Dgc(pairs.PairsCompressor):
     """8 bytes for each value that is sent; at most 1.3 times the target of them."""
 
     own_momentum = True
@@ -59,13 +59,6 @@ class Dgc(Compressor):
         self._accumulated[sent] = 0
         self._velocity[sent] = 0
         return code
-
-    def decode(self, iteration: int, answer: Values) -> Floats:
-        return pairs.get_union(answer, self.share.elements)
-
-    def merge(self, iteration: int, number: int, codes: list[Values]) -> Values:
-        mean = pairs.sum_of(codes, self.share.elements) / np.float32(self.share.workers)
-        return pairs.put_union(mean, self.exchanges[0].pull)
 
     def _largest(self, iteration: int) -> pairs.Indices:
         """About the target of largest magnitudes: never more than the code has room for."""

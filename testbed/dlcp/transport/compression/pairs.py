@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dlcp.transport.compression.base import Code
+from dlcp.transport.compression.base import Code, Compressor
 from dlcp.transport.endpoint import Floats, Values
 
 Indices = npt.NDArray[np.intp]
@@ -60,3 +60,14 @@ def get_union(answer: Values, elements: int) -> Floats:
     found = np.zeros(elements, np.float32)
     add_to(found, answer)
     return found
+
+
+class PairsCompressor(Compressor):
+    """A method whose workers push pairs, in one round, and pull the union of them."""
+
+    def decode(self, iteration: int, answer: Values) -> Floats:
+        return get_union(answer, self.share.elements)
+
+    def merge(self, iteration: int, number: int, codes: list[Values]) -> Values:
+        mean = sum_of(codes, self.share.elements) / np.float32(self.share.workers)
+        return put_union(mean, self.exchanges[0].pull)

@@ -11,7 +11,7 @@ import numpy as np
 
 from dlcp.model.workload import Compression
 from dlcp.transport.compression import pairs
-from dlcp.transport.compression.base import Code, Compressor, Exchange, Memory, Share
+from dlcp.transport.compression.base import Code, Exchange, Memory, Share
 from dlcp.transport.endpoint import Floats, Values
 
 
@@ -20,7 +20,7 @@ def kept(knobs: Compression, elements: int) -> int:
     return max(1, int(knobs.ratio * elements))
 
 
-class TopK(Compressor):
+class TopK(pairs.PairsCompressor):
     """8 bytes for each of k values. A transport that knows no shorter messages carries the union at its largest."""
 
     def __init__(self, knobs: Compression, share: Share) -> None:
@@ -40,13 +40,6 @@ class TopK(Compressor):
         whole[largest] = 0
         self._memory.keep(whole)
         return code
-
-    def decode(self, iteration: int, answer: Values) -> Floats:
-        return pairs.get_union(answer, self.share.elements)
-
-    def merge(self, iteration: int, number: int, codes: list[Values]) -> Values:
-        mean = pairs.sum_of(codes, self.share.elements) / np.float32(self.share.workers)
-        return pairs.put_union(mean, self.exchanges[0].pull)
 
 
 COMPRESSOR = TopK
