@@ -8,6 +8,7 @@ a start from nothing is like is tried by tests that start `python -m dlcp.cli`.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import json
 import os
@@ -26,6 +27,8 @@ from typing import Any
 PRELOADED = ("dlcp.model", "dlcp.schemes", "dlcp.switches", "dlcp.runner", "dlcp.bench")
 """All modules of these packages, which most commands import."""
 LIMIT_S = 60
+_PR_SET_PDEATHSIG = 1
+"""prctl(2)."""
 
 
 def dlcp(
@@ -58,13 +61,14 @@ def dlcp(
 
 @functools.cache
 def _server() -> subprocess.Popen[bytes]:
-    """The process that forks. It ends when this one does: its standard input ends."""
+    """The process that forks. It, and what it runs, end when this one does."""
     command = [sys.executable, str(Path(__file__))]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True)
 
 
 def _serve() -> None:
     """Fork for each line of standard input; answer with the exit code."""
+    _die_with_the_parent()
     import dlcp.cli
 
     for package in PRELOADED:
@@ -73,8 +77,14 @@ def _serve() -> None:
     for line in sys.stdin.buffer:
         child = os.fork()
         if child == 0:
+            _die_with_the_parent()
             _become(json.loads(line), dlcp.cli.main)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+def _die_with_the_parent() -> None:
+    """Also when it is killed while a command runs, which would go on without anybody who waits for it."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _become(request: dict[str, Any], main: Callable[[], None]) -> None:

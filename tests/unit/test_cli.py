@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,16 @@ def real_job(**changes: object) -> dict[str, object]:
 def write(folder: Path, **changes: object) -> str:
     (folder / "mine.yaml").write_text(safe_dump(real_job(**changes), sort_keys=False))
     return "mine.yaml"
+
+
+ENTERED_BY_ALL = all(folder.stat().st_mode & 0o001 for folder in (REPOSITORY, *REPOSITORY.parents))
+
+
+def becomes_nobody(test: Callable[..., None]) -> Callable[..., None]:
+    """Skips a test that lays root's rights down and then reads the workloads, where either cannot be done."""
+    needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="lays root's rights down, so it needs them; run as root")
+    why = "only root may enter the folder of this clone; put the clone where other users may read it"
+    return needs_root(pytest.mark.skipif(not ENTERED_BY_ALL, reason=why)(test))
 
 
 LOADED_BY_HELP = """
@@ -162,7 +173,7 @@ def test_a_plan_rests_on_the_calibration(tmp_path: Path) -> None:
         assert "measured here on 2024-06-07" in done.stdout + done.stderr
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="lays root's rights down, so it needs them; run as root")
+@becomes_nobody
 def test_without_root_a_plan_rests_on_what_root_has_measured(tmp_path: Path) -> None:
     name = write(tmp_path)
     environment = calibrated(tmp_path, 4.0)
@@ -191,7 +202,7 @@ def test_doctor_shows_the_calibration_and_what_is_wrong_with_it(tmp_path: Path) 
     assert "is damaged" in packet_cost()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="lays root's rights down, so it needs them; run as root")
+@becomes_nobody
 def test_without_root_a_run_ends_with_3_and_starts_nothing(tmp_path: Path) -> None:
     """The rights are laid down when all is imported, for another user may not be allowed to read this Python."""
     name = write(tmp_path)

@@ -2,11 +2,14 @@
 
 batched_powerSGD_hook raises an AssertionError in torch 2.13 (it hands its 2-D factor to a function for 3-D ones); of a
 single square layer powerSGD_hook makes the same matrix.
+
+Each comparison is made in a process of its own: torch's compiler, which these hooks load, cannot be loaded beside
+ansible's patches, which other tests load.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ torch = pytest.importorskip("torch", reason="torch is missing; pip install 'dlcp
 import torch.distributed as dist  # noqa: E402
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+from torch_ranks import ranks  # noqa: E402
 
 SIDE = 40
 RANK = 2
@@ -24,11 +28,10 @@ FIRST = 2
 """The iteration from which on the hook compresses; torch allows nothing earlier with error feedback."""
 
 
-@pytest.fixture
-def alone() -> Iterator[None]:
-    """A process group of this process only: the mean of all workers' codes is its own."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
+def alone(store: dist.Store, rank: int, size: int, compare: Callable[[], None]) -> None:
+    """A comparison in a process group of one: the mean of all workers' codes is its own."""
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+    compare()
     dist.destroy_process_group()
 
 
@@ -48,15 +51,21 @@ def gradients(hook: object, state: object, steps: int) -> Iterator[tuple[np.ndar
         yield plain.weight.grad.numpy().reshape(-1).copy(), layer.weight.grad.numpy().reshape(-1).copy()
 
 
-@pytest.mark.usefixtures("alone")
 def test_fp16__is_torchs_hook() -> None:
+    ranks(1, alone, compare_fp16)
+
+
+def test_powersgd__is_torchs_hook() -> None:
+    ranks(1, alone, compare_powersgd)
+
+
+def compare_fp16() -> None:
     bench = Bench("fp16", SIDE * SIDE)
     for step, (gradient, expected) in enumerate(gradients(default_hooks.fp16_compress_hook, None, 2)):
         np.testing.assert_array_equal(bench.exchange(step, [gradient]), expected)
 
 
-@pytest.mark.usefixtures("alone")
-def test_powersgd__is_torchs_hook() -> None:
+def compare_powersgd() -> None:
     """From the hook's factor and memory after its first compressed step on, step by step, error feedback included."""
     state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=RANK, start_powerSGD_iter=FIRST)
     bench = Bench("powersgd", SIDE * SIDE, rank=RANK)

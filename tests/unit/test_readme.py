@@ -29,6 +29,8 @@ EMULATES = ("dlcp run", "dlcp tune", "dlcp shell", "dlcp bench switch", "dlcp be
             "dlcp switch rollback", "dlcp masks")  # fmt: skip
 """What takes minutes, root, a lab or a run of its own kind: proven in tests/crash, tests/emulate, tests/lab and
 tests/bench, and in tests/unit/test_inprocess.py."""
+WHOLE_PAPER = "dlcp paper"
+"""Takes an hour; a small one is made in tests/emulate."""
 MAKE_TARGETS = sorted(set(re.findall(r"(?:^ {4}|`)make ([a-z-]+)", README, flags=re.MULTILINE)))
 
 
@@ -57,7 +59,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", [one for one in COMMANDS if not one.startswith(EMULATES)])
+@pytest.mark.parametrize("command", [one for one in COMMANDS if one != WHOLE_PAPER and not one.startswith(EMULATES)])
 def test_it_runs(command: str, folder: Path) -> None:
     done = dlcp(*shlex.split(command)[1:], cwd=folder, limit_s=120)
     allowed = {0, 3} if command == "dlcp doctor" else {0}  # 3: something is missing here, which is what it is to say
