@@ -20,7 +20,7 @@ from dlcp.report.load import load
 from dlcp.report.loss_plot import accuracy_against_loss, loss_table
 from dlcp.report.parts_plot import parts_of, parts_table, waterfall
 
-PARTS = {"tcp": 15.0, "dlcp": 10.0, "dlcp-none": 14.0, "dlcp-no-loss": 12.0, "dlcp-no-priority": 10.5,
+PARTS = {"tcp": 15.0, "dlcp": 10.0, "timely-udp": 14.0, "dlcp-no-loss": 12.0, "dlcp-no-priority": 10.5,
          "dlcp-only-loss": 12.5, "dlcp-only-priority": 13.5}  # fmt: skip
 
 
@@ -98,7 +98,7 @@ def test_waterfall__steps_from_no_part_to_the_whole(tmp_path: Path) -> None:
     found = timed(tmp_path, {"j": 1.0}, PARTS)
     parts = parts_of(found.results, "j")
     assert parts is not None
-    assert (parts.whole, parts.none) == ("dlcp", "dlcp-none")
+    assert (parts.whole, parts.none) == ("dlcp", "timely-udp")
     assert set(parts.without) == set(parts.alone) == {"loss", "priority"}
     table = parts_table(found, "j").set_index(["what", "part"])
     assert table.loc[("without", "loss"), "value"] == pytest.approx(1.2, abs=0.02)

@@ -55,7 +55,7 @@ def test_dlcp__a_part_switched_off_changes_its_own_things_only(part: str) -> Non
 def test_dlcp__a_part_alone_is_what_the_bare_engine_lacks(part: str) -> None:
     """The tag of reliable messages belongs to dropping without loss tolerance."""
     tags = {"tag_all"} if part == "drop" else set()
-    assert differing("dlcp-none", f"dlcp-only-{part}") == (OWN[part] - {"tag_all"}) | tags
+    assert differing("timely-udp", f"dlcp-only-{part}") == (OWN[part] - {"tag_all"}) | tags
 
 
 def test_dlcp__by_ecn_codepoint_only_the_tags_and_profiles_differ() -> None:

@@ -1,7 +1,7 @@
 """Where the gain comes from: what each part adds alone, what the whole loses without it, what they only do together.
 
-A part is known by its run's scheme ("dlcp-no-loss", "dlcp-only-loss", "dlcp-none") or by its label ("no loss",
-"only loss", "no part").
+A part is known by its run's scheme ("dlcp-no-loss", "dlcp-only-loss"; "timely-udp" is the engine without any part) or
+by its label ("no loss", "only loss", "no part").
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from dlcp.report.comparison import Comparison, gain, trusted_values
 from dlcp.report.load import Results, ideal_s_of
 from dlcp.report.statistics import Estimate, paired_difference
 
-NONE = ("none", "part", "parts")
+BARE = "timely-udp"
+NONE = ("part", "parts")
 _GOOD, _BAD, _REST = "#2F6B2F", "#C2410C", "#8c959f"
 
 
@@ -42,6 +43,9 @@ def parts_of(results: Results, job: str) -> Parts | None:
     alone: dict[str, str] = {}
     for label in results.labels(job):
         scheme = results.scheme_of(label)
+        if scheme == BARE:
+            none = label
+            continue
         named = re.fullmatch(r"dlcp-(?:(no|only)-)?(.+)", scheme) or re.fullmatch(r"(no|only) (.+)", label)
         if named is None or label == whole or not scheme.startswith("dlcp"):
             continue
