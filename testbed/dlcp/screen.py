@@ -179,9 +179,10 @@ def print_summary(outline: Outline) -> None:
 
 
 def print_execution(execution: Execution) -> None:
-    """How many runs ended how, when there is nothing to compare."""
+    """How many runs ended how; and when none can be trusted, that there is nothing to compare."""
     counts = ", ".join(f"{count} {status}" for status, count in sorted(execution.statuses.items()))
-    console().print(f"no run that can be trusted, so nothing to compare: {counts}")
+    nothing = "" if execution.statuses.get("ok") else "no run that can be trusted, so nothing to compare: "
+    console().print(nothing + counts)
 
 
 def duration_words(time: Estimate) -> str:
