@@ -130,6 +130,20 @@ def test_last__fills_a_hole_with_the_values_of_the_iteration_before() -> None:
     assert set(np.unique(found[0][1][0])) == {2.0, 5.0}, "2 and 2, or 2 and the 8 of before"
 
 
+def test_times__of_a_measured_result_begin_when_this_rank_has_its_own_sum() -> None:
+    """The legs follow each other: measured, both together take no longer than the whole."""
+    time_bounds = TimeBounds(warmup_iterations=1)
+    settings = TransportSettings(kind="dlcp", time_bounds=time_bounds, must_arrive_below_packets=0)
+    size, elements = 3, 30 * 360
+    times = [StageTimes(time_bounds) for _ in range(size)]
+    with transpose(settings, size) as endpoints:
+        reducers = [reducers_of(endpoints, [elements], settings, times=times[rank])[rank] for rank in range(size)]
+        found = reduce_all(reducers, [[np.full(elements, rank + 1, np.float32)] for rank in range(size)])
+    for (over, _), one in zip(found, times, strict=True):
+        assert one.hard_s(Leg.PUSH) > 0
+        assert one.hard_s(Leg.PUSH) + one.hard_s(Leg.PULL) <= over[0].end_s - over[0].start_s + 1e-6
+
+
 @pytest.mark.parametrize("repair", [False, True])
 def test_times__close_a_stage_without_the_rank_that_is_late(repair: bool) -> None:
     """Rank 2 begins only when the others are through. In its piece of their sums it is missing; of its own sum each of

@@ -8,6 +8,7 @@ of before, and ranks then drift apart. Without losses all ranks end with the sam
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -236,7 +237,8 @@ class TransposeAllReduce:
         )  # fmt: skip
 
     def _begins_s(self, run: _Run, leg: Leg) -> float:
-        """When a leg's time begins at this rank. Who owns no chunk sees only the second: it allows for the first."""
+        """When a leg's time begins at this rank: of the second when the first is over. Who owns no chunk sees only the
+        second: it allows for the first."""
         own_s = run.stages[leg].start_s
         if leg is Leg.PULL and self._times is not None and not run.stages[Leg.PUSH].bytes:
             own_s += self._times.hard_s(Leg.PUSH)
@@ -284,14 +286,14 @@ class TransposeAllReduce:
         """All messages of a leg into this rank are over."""
         stage = run.stages[leg]
         if self._times is not None:
-            took_s = max(0.0, stage.end_s - self._begins_s(run, leg))
-            self._times.over(leg, run.iteration, took_s, 1 - stage.lost_bytes / stage.bytes)
+            began_s = math.inf if leg is Leg.PULL and run.stages[Leg.PUSH].missing else self._begins_s(run, leg)
+            self._times.over(leg, run.iteration, max(0.0, stage.end_s - began_s), 1 - stage.lost_bytes / stage.bytes)
         if leg is Leg.PULL:
             return
         self._reduce(tensor, run)
         run.to_send.extend((Leg.PULL, peer) for peer in self._others)
+        run.stages[Leg.PULL].start_s = time.monotonic()
         if self._is_timed(run.iteration):
-            run.stages[Leg.PULL].start_s = time.monotonic()
             self._expect_results(tensor, run)
 
     def _reduce(self, tensor: int, run: _Run) -> None:
