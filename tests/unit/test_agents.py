@@ -188,6 +188,11 @@ def test_optireduce__workers_drift_from_the_first_result_that_lost_something(
     held = set(zip(iterations["iteration"], iterations["parameters_crc32"], strict=True))
     apart = [sum(one == i for one, _ in held) for i in range(TRANSPOSE.iterations)]
     assert apart == [1, 1] + [3] * (TRANSPOSE.iterations - 2)
+    for host in TRANSPOSE.workers:
+        times = result.statistics[host]["told"]["stage_times"]
+        assert times["push"]["hard_s"] > 0
+        assert set(times) == {"push", "pull"}
+        assert set(times["pull"]) == {"hard_s", "expected_s", "wait_share"}
 
 
 @pytest.mark.parametrize("every", [1, 3])

@@ -27,7 +27,7 @@ from dlcp.agents.files import read_part
 from dlcp.agents.introduction import introduction
 from dlcp.agents.jobs import JobSpec, digest
 from dlcp.agents.machine import MachineMonitor
-from dlcp.agents.roles import Place, make_server, make_worker, note_coding
+from dlcp.agents.roles import Place, make_server, make_worker, note_coding, told_by
 from dlcp.agents.scripts import warm_script
 from dlcp.agents.traffic_plan import TrafficSpec
 from dlcp.errors import Problem
@@ -131,7 +131,7 @@ class Agent:
         """Write this rank's measurements to `path` and return its counters.
 
         sched_late_s: 99th percentile over timed_waits waits; cpu_busy: this process's share of one core in the job;
-        costs: see CostMeter.
+        costs: see CostMeter; told: see told_by.
         """
         assert self._endpoint is not None, "open comes before collect"
         assert self._role is not None, "prepare comes before collect"
@@ -143,6 +143,7 @@ class Agent:
             "timed_waits": self._deadlines.waits,
             "cpu_busy": self._cpu_busy,
             "costs": self._costs,
+            "told": told_by(self._role),
         }
 
     def evaluate(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from dlcp.agents import profile
 from dlcp.agents.jobs import JobSpec, coded_job
@@ -81,6 +82,15 @@ def note_coding(role: Rank, rows: list[Iteration]) -> None:
     if isinstance(role, AllReduceWorker):
         for row in rows:
             row.codec_s = role.codec_s.get(row.number, 0.0)
+
+
+def told_by(role: Rank) -> dict[str, Any]:
+    """What a rank can tell of its scheme beyond counters, by topic (RunResult.extra); pure JSON."""
+    if isinstance(role, PhaseServer):
+        return {"phases": {str(iteration): bound for iteration, bound in role.told().items()}}
+    if isinstance(role, TransposeWorker) and role.stage_times is not None:
+        return {"stage_times": role.stage_times.told()}
+    return {}
 
 
 def _compressed_worker(place: Place) -> CompressedWorker:

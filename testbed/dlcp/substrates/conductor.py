@@ -32,6 +32,8 @@ from dlcp.substrates.run_plan import RunPlan
 from dlcp.transport.codepoint import tos_of_queue
 
 Rows = list[dict[str, Any]]
+_ELSEWHERE = ("costs", "told")
+"""Of an agent's counters, what stands in the result by itself."""
 
 
 @dataclass
@@ -276,7 +278,10 @@ class Conductor:
             result.status, result.reason = "failed", broken
         elif reasons := fidelity.reasons(result.fidelity):
             result.status, result.reason = "suspect", reasons
-        counters = {host: {k: v for k, v in found.items() if k != "costs"} for host, found in statistics.items()}
+        result.extra = _told(job.statistics)
+        counters = {
+            host: {k: v for k, v in found.items() if k not in _ELSEWHERE} for host, found in statistics.items()
+        }
         result.statistics |= counters | {"background": background} | seen.statistics
 
     def _utilisation(self, ports: Rows, duration_s: float) -> float:
@@ -309,6 +314,15 @@ class Conductor:
             "communication_s": ideal_communication_s(self._plan.graph, transfers),
             "compute_s": compute_s,
         } | ({"bytes_share": sum(job.messages["bytes"]) / sum(job.messages["tensor_bytes"])} if compressed else {})
+
+
+def _told(statistics: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Topic → host → what it told of its scheme (Agent.collect)."""
+    by_topic: dict[str, dict[str, Any]] = {}
+    for host, found in statistics.items():
+        for topic, said in found["told"].items():
+            by_topic.setdefault(topic, {})[host] = said
+    return by_topic
 
 
 def _joined(tables: list[Columns]) -> Columns:

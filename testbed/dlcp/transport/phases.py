@@ -119,7 +119,7 @@ class PhaseWorker(Worker):
 class PhaseServer(Server):
     """A server that tells its workers what their pushes may lose. Declares the tensors; otherwise as Server.
 
-    phases: check → the bound that it announced, check 0 before any.
+    phases: check → the bound that followed, check 0 before any.
     """
 
     def __init__(
@@ -141,6 +141,14 @@ class PhaseServer(Server):
         self._phase, self._schedule = Phase(rule), _Schedule(rule)
         self._summed: dict[int, list[float]] = {}
         self._kept: list[Floats] = []
+
+    def told(self) -> dict[int, float]:
+        """Iteration → what pushes to it may lose from there on, as all its workers know."""
+        return {
+            check * self._every + 1 if check else 0: bound
+            for check, bound in self.phases.items()
+            if not check or _takes_effect(check, self._every, self._iterations)
+        }
 
     def _averaged(self, iteration: int, tensor: int, mean: Floats) -> None:
         """The mean gradient of one tensor: the last one of the last iteration before a check decides."""

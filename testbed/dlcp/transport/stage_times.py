@@ -3,10 +3,11 @@
 A stage is one leg of the all-reduce of one tensor at one rank. tB, the hard bound, is a high quantile of what stages
 took while nothing could be lost. tC, what a stage is expected to take, is a moving average. Once the tail of a message
 is there, the rest is waited for until x beyond tC: x is doubled when a stage lost too much, and made smaller step by
-step while stages lose next to nothing.
+step while stages lose next to nothing. How x moves is from memory of the paper, of which only notes were at hand.
 
 Deviations from the paper: its ranks tell each other their tC and take the median, ours go by their own; its x begins
-when all senders' last packets are there, ours ends at (1 + x) tC of the stage, message by message.
+when all senders' last packets are there, ours ends at (1 + x) tC of the stage, message by message; it measures tB with
+its largest bucket, ours is of the stages of all tensors together, which are of about one size.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dlcp.transport.endpoint import Deadline, Leg
 NEWEST = 0.125
 """Weight of the newest stage in tC, as of the newest round trip in RFC 6298; the paper says: a moving average."""
 WAIT_STEP, LEAST_WAIT, MOST_WAIT = 0.01, 0.01, 0.5
-"""Of x; the doubling is the paper's, the limits are ours."""
+"""Of x; the limits are ours."""
 AT_BOUND = 0.99
 """A stage with losses that took this share of tB, or more, was ended by it."""
 
@@ -51,6 +52,13 @@ class StageTimes:
     def wait_share(self, leg: Leg) -> float:
         """x."""
         return self._legs[leg].wait_share
+
+    def told(self) -> dict[str, dict[str, float]]:
+        """Leg → tB and tC, seconds, and x, as they are."""
+        return {
+            leg.name.lower(): {"hard_s": one.hard_s, "expected_s": one.expected_s, "wait_share": one.wait_share}
+            for leg, one in self._legs.items()
+        }
 
     def deadline(self, leg: Leg, iteration: int, start_s: float) -> tuple[Deadline, ...] | None:
         """When to close messages of a stage that begins at start_s (CLOCK_MONOTONIC); None while times are measured,

@@ -20,7 +20,8 @@ from dlcp.transport.waiting import STALL_TIMEOUT_S
 
 
 class TransposeWorker(AllReduceWorker):
-    """One worker among `size`; the endpoint knows all the others. bounds: by iteration.
+    """One worker among `size`; the endpoint knows all the others. bounds: by iteration. stage_times: of its stages,
+    where the settings bound them.
 
     Declares the tensors; all ranks do so before any pushes.
     """
@@ -39,10 +40,10 @@ class TransposeWorker(AllReduceWorker):
         stall_timeout_s: float = STALL_TIMEOUT_S,
     ) -> None:
         super().__init__(tensors, parameters, optimizer, stall_timeout_s)
+        self.stage_times = None if settings.time_bounds is None else StageTimes(settings.time_bounds)
         self._transpose = TransposeAllReduce(
-            endpoint, rank, size, bounds, holes=settings.holes, at_once=settings.at_once,
-            times=None if settings.time_bounds is None else StageTimes(settings.time_bounds),
-        )  # fmt: skip
+            endpoint, rank, size, bounds, holes=settings.holes, at_once=settings.at_once, times=self.stage_times
+        )
         self._codes: dict[int, tuple[Rotation, Floats]] = {}
         if settings.hadamard:  # a tensor's number is a seed that all ranks know
             self._codes = {
