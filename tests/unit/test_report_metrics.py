@@ -95,13 +95,16 @@ def test_run_metrics__a_result_of_format_1_does_not_know_its_lost_energy(tmp_pat
     assert check_table(tmp_path / "a", "messages") == ""
 
 
-def test_replicas__of_iterations_whose_pulls_may_lose_are_not_compared(tmp_path: Path) -> None:
-    iterations = [{"iteration": i, "worker": f"h{w}", "parameters_crc32": 10 * i + w} for i in (1, 2) for w in (1, 2)]
-    pulls = [message("pull", bound=0.01, iteration=1), message("pull", bound=0.0, iteration=2)]
-    write_run(tmp_path / "a", result(), {"iterations": rows("iterations", *iterations),
-                                         "messages": rows("messages", *pulls)})  # fmt: skip
+@pytest.mark.parametrize(("pattern", "compared"), [("parameter-server", 2), ("transpose", 1)])
+def test_replicas__are_not_compared_where_a_pull_lost_something(tmp_path: Path, pattern: str, compared: int) -> None:
+    """Pulls of iterations 1 and 2 might lose something, that of 2 did; a transpose does not recover from it."""
+    iterations = [{"iteration": i, "worker": f"h{w}", "parameters_crc32": 9 * i + w} for i in (1, 2, 3) for w in (1, 2)]
+    pulls = [message("pull", bound=0.01, iteration=1), message("pull", bound=0.01, lost=5, iteration=2),
+             message("pull", bound=0.0, iteration=3), message(bound=0.1, lost=9, iteration=3)]  # fmt: skip
+    write_run(tmp_path / "a", result(run={"job": {"pattern": pattern}}),
+              {"iterations": rows("iterations", *iterations), "messages": rows("messages", *pulls)})  # fmt: skip
     row = replicas(load(tmp_path)).iloc[0]
-    assert (row["iterations"], row["differing"]) == (1, 1)
+    assert (row["iterations"], row["differing"]) == (compared, compared)
 
 
 def test_run_metrics__drops_and_marks_are_of_offered_and_enqueued_packets(tmp_path: Path) -> None:
@@ -161,10 +164,13 @@ def test_replicas__tell_when_workers_end_an_iteration_apart(tmp_path: Path) -> N
     assert "after 1 of 4 iterations the workers' parameters differ" in problems(load(tmp_path))[0]
 
 
-def test_problems__a_dlcp_run_that_went_over_tcp_is_named(tmp_path: Path) -> None:
+def test_problems__a_run_that_went_over_two_transports_is_named(tmp_path: Path) -> None:
     write_run(tmp_path / "a", result(traffic={"dlcp": 5, "tcp": 7}), {})
     write_run(tmp_path / "b", result(run_id="b", scheme="tcp", label="TCP", traffic={"tcp": 7}), {})
-    assert problems(load(tmp_path)) == ("DLCP, j, repeat 1: 7 bytes of gradients or parameters went over tcp",)
+    write_run(tmp_path / "c", result(run_id="c", scheme="pias", label="PIAS", traffic={"dlcp": 7}), {})
+    assert problems(load(tmp_path)) == (
+        "DLCP, j, repeat 1: gradients or parameters went over dlcp and tcp, where a scheme has one transport",
+    )
 
 
 def test_metric_names__are_read_without_pandas() -> None:

@@ -43,7 +43,7 @@ def losses(results: Results) -> pd.DataFrame:
 def replicas(results: Results) -> pd.DataFrame:
     """Do all workers end each iteration with the same parameters? Per job and scheme, trusted runs.
 
-    Columns: job, label, iterations (checked: those with a checksum, and pulls that must lose nothing), differing.
+    Columns: job, label, iterations (checked: those with a checksum after which none may differ), differing.
     """
     table = results.own(results.table("iterations", ("job", "iteration", "parameters_crc32")))
     table = table.dropna(subset=["parameters_crc32"])
@@ -92,11 +92,10 @@ def problems(results: Results) -> tuple[str, ...]:
             found.append(f"{row['label']}, {row['job']}: after {row['differing']} of {row['iterations']} iterations "
                          "the workers' parameters differ")  # fmt: skip
     for run in results.runs:
-        wrong = "tcp" if run.result.scheme.startswith("dlcp") else "dlcp"
-        carried = run.result.traffic.get(wrong, 0)
-        if carried:
-            found.append(f"{run.result.label}, {run.result.job}, repeat {run.result.repeat + 1}: {carried} bytes of "
-                         f"gradients or parameters went over {wrong}")  # fmt: skip
+        used = [transport for transport, carried in run.result.traffic.items() if carried]
+        if len(used) > 1:
+            found.append(f"{run.result.label}, {run.result.job}, repeat {run.result.repeat + 1}: gradients or "
+                         f"parameters went over {' and '.join(used)}, where a scheme has one transport")  # fmt: skip
     commits = {str(run.result.provenance.get("commit")) for run in results.runs}
     if len(commits) > 1:
         found.append(f"the runs were made by {len(commits)} different commits of this toolkit")

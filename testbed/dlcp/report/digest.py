@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import cpu_count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+from dlcp.model.replicas import drift_lasts, may_differ
 
 if TYPE_CHECKING:
     from dlcp.report.load import Run
@@ -69,7 +71,8 @@ class RunDigest:
     bound, worst_share, worst_of_bound: the largest bound, loss of one journey, loss over its own bound. violations:
     journeys that lost more than their bound. pushed: losses of the push leg. resent_bytes: payload sent again, both
     legs. tensor_bytes: of float32 that the messages stand for (more than their bytes where they are compressed), or
-    NaN. drifting: iterations of which a pull may lose something. exposed_comm_s: mean of the iterations, or NaN.
+    NaN. drifting: iterations after which workers may hold different parameters. exposed_comm_s: mean of the iterations,
+    or NaN.
     """
 
     legs: dict[str, Durations]
@@ -105,24 +108,26 @@ def digest(run: Run) -> RunDigest:
     messages = _read(run.path / "messages.parquet", _MESSAGES, run.result.job)
     if messages is None:
         return RunDigest(legs, exposed_comm_s=exposed_s)
+    ended = [] if iterations is None else np.unique(_integers(iterations, "iteration")).tolist()
     counted = _counted(messages)
     legs["message"] = _durations(messages, counted)
     on_leg = {name: _is(messages, "leg", name) for name in ("push", "pull")}
     for name, mine in on_leg.items():
         if mine.any():
             legs[name] = _durations(messages, counted & mine)
-    return _with_losses(messages, on_leg, legs, exposed_s)
+    found = _with_losses(messages, on_leg, legs)
+    lossy = np.unique(_integers(messages, "iteration")[on_leg["pull"] & (_floats(messages, "lost_bytes") > 0)])
+    lasts = drift_lasts(run.result.run.get("job", {}).get("pattern", ""))
+    drifting = may_differ(ended, lossy.tolist(), lasts=lasts)
+    return replace(found, drifting=frozenset(drifting), exposed_comm_s=exposed_s)
 
 
-def _with_losses(messages: pa.Table, on_leg: dict[str, Bools], legs: dict[str, Durations], exposed_s: float) -> (
-    RunDigest
-):  # fmt: skip
+def _with_losses(messages: pa.Table, on_leg: dict[str, Bools], legs: dict[str, Durations]) -> RunDigest:
     size, lost = _floats(messages, "bytes"), _floats(messages, "lost_bytes")
     bound = np.nan_to_num(_floats(messages, "loss_bound"))
     energy = _floats(messages, "lost_energy_share") * size
     bounded = bound > 0
     share = lost / size
-    drifting = np.unique(_integers(messages, "iteration")[on_leg["pull"] & bounded])
     return RunDigest(
         legs, _losses(size, lost, energy), _losses(size[bounded], lost[bounded], energy[bounded]),
         _losses(*(column[on_leg["push"]] for column in (size, lost, energy))),
@@ -130,7 +135,6 @@ def _with_losses(messages: pa.Table, on_leg: dict[str, Bools], legs: dict[str, D
         resent_bytes=float(_floats(messages, "resent_bytes").sum()), bound=float(bound.max()),
         worst_share=float(share.max()), violations=int(np.count_nonzero(lost > bound * size)),
         worst_of_bound=float((share[bounded] / bound[bounded]).max()) if bounded.any() else 0.0,
-        drifting=frozenset(drifting.tolist()), exposed_comm_s=exposed_s,
     )  # fmt: skip
 
 

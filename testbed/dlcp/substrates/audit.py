@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dlcp.model.replicas import may_differ
+
 ENERGY_ROUNDING = 1e-6
 """Bounds travel in parts per million (wire.h)."""
 
@@ -14,19 +16,18 @@ def broken_promises(
 ) -> str:
     """One sentence for each promise that the tables `iterations` and `messages` show broken; empty when none is.
 
-    drift_lasts: pulls carry means, not parameters, so what one of them lost is mended by no later one.
+    drift_lasts: see dlcp.model.replicas.
     """
     replicas = _replicas(iterations, messages, drift_lasts)
     return "; ".join(filter(None, (replicas, _bounds(messages), _energy(messages), _accounts(messages))))
 
 
 def _replicas(iterations: Mapping[str, Sequence[Any]], messages: Mapping[str, Sequence[Any]], drift_lasts: bool) -> str:
-    """Every worker ends an iteration with bit-identical parameters, unless the iteration's pulls lost something, or one
-    before it did where that lasts. (A pull that must not lose anything and does breaks its bound.)"""
+    """Every worker ends an iteration with bit-identical parameters, but where they may differ. (A pull that must not
+    lose anything and does breaks its bound.)"""
     pulls = zip(messages["iteration"], messages["leg"], messages["lost_bytes"], strict=True)
-    drifting = {iteration for iteration, leg, lost in pulls if leg == "pull" and lost > 0}
-    if drifting and drift_lasts:
-        drifting = {iteration for iteration in iterations["iteration"] if iteration >= min(drifting)}
+    lossy = {iteration for iteration, leg, lost in pulls if leg == "pull" and lost > 0}
+    drifting = may_differ(iterations["iteration"], lossy, lasts=drift_lasts)
     fingerprints: dict[int, set[int]] = {}
     for iteration, crc32 in zip(iterations["iteration"], iterations["parameters_crc32"], strict=True):
         if iteration not in drifting:

@@ -20,6 +20,7 @@ from dlcp.agents.handles import AgentError, AgentHandle
 from dlcp.agents.jobs import JobSpec
 from dlcp.agents.records import Columns
 from dlcp.agents.session import HEAD_START_S, JobResult, JobSession
+from dlcp.model.replicas import drift_lasts
 from dlcp.model.result import TABLES, RunResult, Tenant
 from dlcp.model.tables import write_columns, write_rows
 from dlcp.model.units import show_fraction
@@ -333,7 +334,7 @@ def _joined(tables: list[Columns]) -> Columns:
 def _broken_promises(parts: list[_Part], jobs: list[JobResult]) -> str:
     """Of the measured job, and of those beside it by name."""
     found = [
-        audit.broken_promises(job.iterations, job.messages, drift_lasts=part.spec.pattern == "transpose")
+        audit.broken_promises(job.iterations, job.messages, drift_lasts=drift_lasts(part.spec.pattern))
         for part, job in zip(parts, jobs, strict=True)
     ]
     names = ["", *(f"job {part.spec.name}, beside it: " for part in parts[1:])]
