@@ -17,7 +17,7 @@ from dlcp.cli_hosts import hosts
 from dlcp.cli_lab import lab
 from dlcp.cli_paper import paper
 from dlcp.cli_switch import LabFile, switch
-from dlcp.cli_tune import tune
+from dlcp.cli_tune import searched, tune
 from dlcp.errors import ExitCode, MachineCannot, Problem, Problems
 from dlcp.paths import install_command
 
@@ -215,20 +215,32 @@ def run(
     retry_suspect: Annotated[bool, Parameter(negative="", help="Make suspect runs again, as failed ones are.")] = False,
     scale_down: ScaleDown = False,
 ) -> int:
-    """Run what is missing of an experiment, then show the comparison. Again = resume."""
+    """Run what is missing of an experiment, then show the comparison. Again = resume.
+
+    Where its schemes `search` knobs and the record lacks the outcome, the search is made first, as by `dlcp tune` (not
+    in a lab).
+    """
+    from functools import partial
+
     from dlcp import screen
     from dlcp.model.load import find_experiment
     from dlcp.progress import progress_on
     from dlcp.runner.check import ready
-    from dlcp.runner.execute import execute
+    from dlcp.runner.execute import execute, untuned
     from dlcp.runner.outline import outline
     from dlcp.runner.plan import usual_substrate
     from dlcp.runner.preflight import preflight
 
     experiment_ready = ready(find_experiment(experiment))
-    on = on or usual_substrate(experiment_ready)
+    usual = usual_substrate(experiment_ready)
+    on = on or usual
     choice = _lab(on, lab, deploy=deploy, degrade=degrade)
-    found = outline(experiment_ready, on, results, retry_suspect=retry_suspect, scale_down=scale_down, lab=choice)
+    planned = partial(
+        outline, substrate=on, results=results, retry_suspect=retry_suspect, scale_down=scale_down, lab=choice
+    )
+    found = planned(experiment_ready)
+    if on == usual and untuned(found.plan):
+        found = planned(searched(experiment_ready))
     preflight(found, results)
     screen.print_problems(found.plan.ready.warnings, warning=True)
     screen.print_summary(found)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from dlcp.cli_bench import Json
+
+if TYPE_CHECKING:
+    from dlcp.runner.check import Ready
+    from dlcp.runner.tune import Tuner, Tuning
 
 
 def tune(
@@ -19,7 +23,8 @@ def tune(
     """Try the knobs that an experiment's schemes `search`, and record which are best for each job. Again = resume.
 
     Every combination runs twice on the experiment's own fabric, with seeds that are never measured. The record,
-    tuned/EXPERIMENT.yaml beside the experiment, says all that was tried; `dlcp run` needs it and uses what it chose.
+    tuned/EXPERIMENT.yaml beside the experiment, says all that was tried; `dlcp run` uses what it chose, and makes what
+    is missing of it first.
 
     Parameters
     ----------
@@ -30,22 +35,43 @@ def tune(
     """
     from dlcp import screen
     from dlcp.model.load import find_experiment
-    from dlcp.progress import progress_on
-    from dlcp.runner import tune as tuning
     from dlcp.runner.check import ready
-    from dlcp.runner.preflight import preflight_tuning
-    from dlcp.screen_tune import print_tuning, print_tuning_summary, tuning_data
+    from dlcp.runner.tune import Tuner
+    from dlcp.screen_tune import print_tuning, tuning_data
 
     experiment_ready = ready(find_experiment(experiment))
-    tuner = tuning.Tuner(experiment_ready, scheme, job)
-    todo = [trial.cell for trial in tuner.todo()]
-    preflight_tuning(experiment_ready, tuner.substrate, todo)
-    if not json:
-        print_tuning_summary(tuner, todo)
-    with progress_on(screen.console(error=json)) as listener:
-        found = tuning.tune(tuner, listener)
+    found = _search(experiment_ready, Tuner(experiment_ready, scheme, job), json=json)
     if json:
         screen.print_json(tuning_data(found))
     else:
         print_tuning(found)
     return found.exit_code
+
+
+def searched(lacking: Ready) -> Ready:
+    """Make the searches that an experiment lacks, as `dlcp tune` does, and read it anew with what they chose. What they
+    could not choose is still `untuned` then."""
+    from dlcp import screen
+    from dlcp.runner.check import ready
+    from dlcp.runner.tune import Tuner
+    from dlcp.screen_tune import print_tuning
+
+    screen.console().print(f"{lacking.experiment.name}: its schemes' knobs are searched first, as by `dlcp tune`")
+    print_tuning(_search(lacking, Tuner(lacking)))
+    return ready(lacking.path, lacking.workload_folder)
+
+
+def _search(whole: Ready, tuner: Tuner, *, json: bool = False) -> Tuning:
+    """Say what is to be done and do it."""
+    from dlcp import screen
+    from dlcp.progress import progress_on
+    from dlcp.runner.preflight import preflight_tuning
+    from dlcp.runner.tune import tune
+    from dlcp.screen_tune import print_tuning_summary
+
+    todo = [trial.cell for trial in tuner.todo()]
+    preflight_tuning(whole, tuner.substrate, todo)
+    if not json:
+        print_tuning_summary(tuner, todo)
+    with progress_on(screen.console(error=json)) as listener:
+        return tune(tuner, listener)

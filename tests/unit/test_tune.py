@@ -14,6 +14,7 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
+from dlcp.cli import run as run_experiment
 from dlcp.errors import ExitCode, Problem, Problems
 from dlcp.model.result import TABLES, RunResult
 from dlcp.model.run import Run
@@ -186,6 +187,27 @@ def test_run__without_an_answer_is_refused_and_check_warns(tmp_path: Path) -> No
     with pytest.raises(Problems) as caught:
         run_all(loaded(path), tmp_path)
     assert [one.where for one in caught.value.problems] == ["P3, job two"]
+
+
+def test_run__the_command_makes_what_lacks_first_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The substrate is the script, and nothing is asked of this machine. No measured run is trusted, so no report."""
+    job = {"workload": "resnet50", "workers": ["h1", "h2"], "servers": ["h3"], "iterations": 4, "bucket": "60 kB"}
+    changes = {"topology": {"kind": "star", "hosts": 3, "rate": "50 Mbit/s"}, "jobs": {"one": job}}
+    path, measured = written(tmp_path, **changes), seed_of(7, "one", 0)
+    substrate = Scripted(lambda run: ("suspect", 1.0) if run.seed == measured else by_slice(run))
+    for module in ("execute", "tune"):
+        monkeypatch.setattr(f"dlcp.runner.{module}.open_substrate", lambda name: substrate.opened())
+    for check_machine in ("preflight", "preflight_tuning"):
+        monkeypatch.setattr(f"dlcp.runner.preflight.{check_machine}", lambda *given: None)
+    assert run_experiment(str(path), results=tmp_path / "results") == ExitCode.SUSPECT
+    assert "small: its schemes' knobs are searched first, as by `dlcp tune`" in capsys.readouterr().out
+    searching = RUNS_A_POINT * len(SLICES)
+    assert [one.seed == measured for one in substrate.made] == [False] * searching + [True] * (1 + MORE_CHANCES)
+    assert {one.scheme.knobs["slice"] for one in substrate.made[searching:]} == {"30 kB"}
+    run_experiment(str(path), results=tmp_path / "results")
+    assert len(substrate.made) == searching + 1 + MORE_CHANCES, "once only"
 
 
 def test_run__its_results_carry_the_record_of_their_search(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from dlcp.model.run import Run
 from dlcp.runner.check import tune_command
 from dlcp.runner.plan import Cell, Plan
 from dlcp.runner.store import Store, wrong_tables
+from dlcp.runner.tuned import Wanted
 from dlcp.substrates import provenance
 from dlcp.substrates.base import ManyAtOnce, OnProgress, Substrate
 
@@ -100,13 +101,17 @@ def execute(
 
 
 def require_tuned(plan: Plan) -> None:
-    """Raise Problems with every search that the plan's runs need the outcome of and the record does not have."""
-    needed = {(cell.run.scheme.label, cell.run.job_name) for cell in plan.cells}
-    needed |= {(one.scheme.label, one.job_name) for cell in plan.cells for one in cell.run.tenants}
-    lacking = [(one, why) for one, why in plan.ready.untuned if (one.choice.label, one.job) in needed]
-    if lacking:
+    """Raise Problems with every search of `untuned`."""
+    if lacking := untuned(plan):
         command = tune_command(plan.ready.path)
         raise Problems([Problem(f"{one.choice.label}, job {one.job}", why, command) for one, why in lacking])
+
+
+def untuned(plan: Plan) -> list[tuple[Wanted, str]]:
+    """Every search that the plan's runs need the outcome of and the record does not have, and why it has not."""
+    needed = {(cell.run.scheme.label, cell.run.job_name) for cell in plan.cells}
+    needed |= {(one.scheme.label, one.job_name) for cell in plan.cells for one in cell.run.tenants}
+    return [(one, why) for one, why in plan.ready.untuned if (one.choice.label, one.job) in needed]
 
 
 def open_substrate(name: str) -> AbstractContextManager[Substrate]:
