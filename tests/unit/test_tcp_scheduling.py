@@ -163,6 +163,14 @@ def test_bytescheduler__credit_for_what_was_never_sent_ends_the_connection() -> 
             endpoint.wait(5)
 
 
+def test_bytescheduler__credit_that_carries_bytes_ends_the_connection() -> None:
+    with sender_and_wire(BYTESCHEDULER, ELEMENTS) as (endpoint, sock):
+        endpoint.receive(0, MessageKey(0, 0, Leg.PULL), np.zeros(ELEMENTS, np.float32))
+        sock.sendall(FRAME.pack(Leg.PUSH + CAME, 0, 0, 0, 0, 8))
+        with pytest.raises(TransportError, match="a frame that says what has come carries 8 bytes"):
+            endpoint.wait(5)
+
+
 def outgoing(tensor: int, size: int) -> Outgoing:
     return Outgoing(MessageKey(0, tensor, Leg.PUSH), [memoryview(bytes(16)), memoryview(bytes(size))], size, 0.0)
 

@@ -124,6 +124,8 @@ class Connection:
     def _read_header(self, lookup: Lookup) -> None:
         leg, counted, step, iteration, tensor, size_bytes = FRAME.unpack(self._header)
         if leg - CAME in (Leg.PUSH, Leg.PULL):
+            if counted or size_bytes:
+                raise FrameError(f"a frame that says what has come carries {size_bytes} bytes")
             self.came.append(MessageKey(iteration, tensor, Leg(leg - CAME), step))
             self._expect_header()
             return
