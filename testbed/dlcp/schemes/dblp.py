@@ -19,14 +19,16 @@ class Dblp(Scheme):
 
     Deviations: a server judges the norm of the gradients that it owns, not of all servers' together; a check comes
     every so many iterations, for a job has no epochs; its bound holds from the second iteration after it on, when all
-    workers know it; a sender repairs on the evidence of acknowledgements, not of a bitmap alone.
+    workers know it; a sender repairs on the evidence of acknowledgements, not of a bitmap alone; a receiver that
+    has enough waits for the end of the first pass, where MLT says stop at once: what is lost is what the network lost,
+    not p of all.
     """
 
     title: ClassVar[str] = "DBLP"
     paper: ClassVar[str] = "DBLP, arXiv 2605.01989 (2026); transport of MLT, NSDI 2024"
     mechanism: ClassVar[str] = (
-        "A receiver is satisfied with 1 - p of a gradient; p is small while the gradient's norm falls fast and large "
-        "otherwise. Senders send at line rate; switches treat all packets alike."
+        "A receiver is satisfied with 1 - p of a gradient once all of it was sent; p is small while the gradient's norm "
+        "falls fast and large otherwise. Senders send at line rate; switches treat all packets alike."
     )
     kind: ClassVar[Literal["tcp", "dlcp"]] = "dlcp"
 

@@ -14,10 +14,11 @@ from dlcp.schemes.base import Scheme, UnfitError
 
 
 class OptiReduce(Scheme):
-    """From the paper, not from its published patch of Gloo, whose adaptive part is inert.
+    """From the paper, as notes on it tell it, not from its published patch of Gloo, whose adaptive part is inert.
 
-    Not taken over: ranks do not tell each other their tC; how many senders a receiver takes at once is a knob, not
-    adapted (dynamic incast); nothing is skipped or halted when much is lost. Replicas drift, as the paper's do.
+    Not taken over: tB is not measured with the largest bucket alone, but with all tensors together; ranks do not tell
+    each other their tC; how many senders a receiver takes at once is a knob, not adapted (dynamic incast); nothing is
+    skipped or halted when much is lost. Replicas drift, as the paper's do. The rate is controlled by delay (timely).
     """
 
     title: ClassVar[str] = "OptiReduce"
