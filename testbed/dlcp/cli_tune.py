@@ -65,8 +65,8 @@ def _search(whole: Ready, tuner: Tuner, *, json: bool = False) -> Tuning:
     """Say what is to be done and do it."""
     from dlcp import screen
     from dlcp.progress import progress_on
+    from dlcp.runner import tune as tuning
     from dlcp.runner.preflight import preflight_tuning
-    from dlcp.runner.tune import tune
     from dlcp.screen_tune import print_tuning_summary
 
     todo = [trial.cell for trial in tuner.todo()]
@@ -74,4 +74,4 @@ def _search(whole: Ready, tuner: Tuner, *, json: bool = False) -> Tuning:
     if not json:
         print_tuning_summary(tuner, todo)
     with progress_on(screen.console(error=json)) as listener:
-        return tune(tuner, listener)
+        return tuning.tune(tuner, listener)

@@ -7,9 +7,10 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field
 
 from dlcp.model.experiment import Scaling
-from dlcp.model.qos import CONTROL_QUEUE, QosIntent, QueueIntent
+from dlcp.model.qos import QosIntent
 from dlcp.model.units import Fraction
 from dlcp.model.workload import MOST_WINDOW_PACKETS, HostSettings, Job, PhaseBound, TransportSettings, Workload
+from dlcp.schemes._plain import control_reserved_knob, plain_intent
 from dlcp.schemes.base import Scheme, UnfitError
 from dlcp.schemes.dlcp import LossBound, number, resolved
 
@@ -58,7 +59,7 @@ class Dblp(Scheme):
     must_arrive_below_packets: int = Field(
         default=8, ge=0, description="tensors with fewer packets than this lose nothing: the bound is below one packet"
     )
-    control_reserved: Fraction = Field(default=0.1, description="share of the port's buffer kept for control packets")
+    control_reserved: Fraction = control_reserved_knob()
 
     def for_job(self, job: Job, workload: Workload) -> Self:
         """The preset as the workload's number, and how often to check."""
@@ -71,10 +72,7 @@ class Dblp(Scheme):
 
     def intent(self, port_buffer_bytes: int) -> QosIntent:
         """A plain queue, and room for control packets."""
-        control = QueueIntent(reserved=int(self.control_reserved * port_buffer_bytes))
-        return QosIntent(
-            name="dblp", port_buffer=port_buffer_bytes, queues={CONTROL_QUEUE: control}, load_balancing="flow-hash"
-        )
+        return plain_intent("dblp", port_buffer_bytes, self.control_reserved)
 
     def transport(self, scaling: Scaling) -> TransportSettings:
         """The declared bound is the larger one; each message is given its own."""

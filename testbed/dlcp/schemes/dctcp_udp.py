@@ -10,6 +10,7 @@ from dlcp.model.experiment import Scaling
 from dlcp.model.qos import CONTROL_QUEUE, DropProfile, QosIntent, QueueIntent
 from dlcp.model.units import Fraction
 from dlcp.model.workload import HostSettings, TransportSettings
+from dlcp.schemes._plain import control_reserved_knob
 from dlcp.schemes.base import Scheme
 from dlcp.transport.tagging import data_queues
 
@@ -34,7 +35,7 @@ class DctcpUdp(Scheme):
         description="a queue's backlog, as share of the port's buffer, from which on packets are marked (K; PIAS has "
         "65 of 240 packets)",
     )
-    control_reserved: Fraction = Field(default=0.1, description="share of the port's buffer kept for control packets")
+    control_reserved: Fraction = control_reserved_knob()
 
     def queues(self) -> list[int]:
         """The switch queues that data travel in."""

@@ -20,6 +20,7 @@ from dlcp.model.workload import (
     Workload,
 )
 from dlcp.schemes._compressed import refuse_all_but_servers
+from dlcp.schemes._plain import control_reserved_knob
 from dlcp.schemes.base import Scheme, UnfitError
 from dlcp.transport.tagging import data_queues
 
@@ -157,7 +158,7 @@ class Dlcp(Scheme):
     droppable_until: Fraction = Field(
         default=0.4, description="backlog, as share of the port's buffer, beyond which every droppable packet goes"
     )
-    control_reserved: Fraction = Field(default=0.1, description="share of the port's buffer kept for control packets")
+    control_reserved: Fraction = control_reserved_knob()
     drop_reliable: bool = Field(
         default=False,
         description="tag small gradients as droppable also where the bound lets nothing be lost: switches drop them "

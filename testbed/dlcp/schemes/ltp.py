@@ -7,9 +7,10 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field
 
 from dlcp.model.experiment import Scaling
-from dlcp.model.qos import CONTROL_QUEUE, QosIntent, QueueIntent
+from dlcp.model.qos import QosIntent
 from dlcp.model.units import Fraction
 from dlcp.model.workload import EarlyClose, HostSettings, Job, TransportSettings, Workload
+from dlcp.schemes._plain import control_reserved_knob, plain_intent
 from dlcp.schemes.base import Scheme, UnfitError
 
 
@@ -52,7 +53,7 @@ class Ltp(Scheme):
     congestion_control: Literal["timely", "dctcp", "fixed"] = Field(
         default="timely", description="the sender's rate control"
     )
-    control_reserved: Fraction = Field(default=0.1, description="share of the port's buffer kept for control packets")
+    control_reserved: Fraction = control_reserved_knob()
 
     def for_job(self, job: Job, workload: Workload) -> Self:
         """Loss is for gradients on their way to a parameter server."""
@@ -63,10 +64,7 @@ class Ltp(Scheme):
 
     def intent(self, port_buffer_bytes: int) -> QosIntent:
         """A plain queue, and room for control packets."""
-        control = QueueIntent(reserved=int(self.control_reserved * port_buffer_bytes))
-        return QosIntent(
-            name="ltp", port_buffer=port_buffer_bytes, queues={CONTROL_QUEUE: control}, load_balancing="flow-hash"
-        )
+        return plain_intent("ltp", port_buffer_bytes, self.control_reserved)
 
     def transport(self, scaling: Scaling) -> TransportSettings:
         """Bound 0: a sender repairs until the server closes the message."""

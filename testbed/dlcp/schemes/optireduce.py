@@ -7,9 +7,10 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from dlcp.model.experiment import Scaling
-from dlcp.model.qos import CONTROL_QUEUE, QosIntent, QueueIntent
+from dlcp.model.qos import QosIntent
 from dlcp.model.units import Fraction
 from dlcp.model.workload import HostSettings, Job, TimeBounds, TransportSettings, Workload
+from dlcp.schemes._plain import control_reserved_knob, plain_intent
 from dlcp.schemes.base import Scheme, UnfitError
 
 
@@ -59,7 +60,7 @@ class OptiReduce(Scheme):
         ge=0,
         description="how many pieces of a tensor a worker sends at a time, to the workers after it in turn; 0: all",
     )
-    control_reserved: Fraction = Field(default=0.1, description="share of the port's buffer kept for control packets")
+    control_reserved: Fraction = control_reserved_knob()
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -79,11 +80,7 @@ class OptiReduce(Scheme):
 
     def intent(self, port_buffer_bytes: int) -> QosIntent:
         """Nothing is asked of the network but room for control packets, as of all schemes on DLCP's engine."""
-        control = QueueIntent(reserved=int(self.control_reserved * port_buffer_bytes))
-        return QosIntent(
-            name="optireduce", port_buffer=port_buffer_bytes, queues={CONTROL_QUEUE: control},
-            load_balancing="flow-hash",
-        )  # fmt: skip
+        return plain_intent("optireduce", port_buffer_bytes, self.control_reserved)
 
     def transport(self, scaling: Scaling) -> TransportSettings:
         """One queue, no class of packets before another; any packet may be lost once times are bounded."""
