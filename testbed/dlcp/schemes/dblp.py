@@ -28,8 +28,8 @@ class Dblp(Scheme):
     title: ClassVar[str] = "DBLP"
     paper: ClassVar[str] = "DBLP, arXiv 2605.01989 (2026); transport of MLT, NSDI 2024"
     mechanism: ClassVar[str] = (
-        "A receiver is satisfied with 1 - p of a gradient once all of it was sent; p is small while the gradient's norm "
-        "falls fast and large otherwise. Senders send at line rate; switches treat all packets alike."
+        "A receiver is satisfied with 1 - p of a gradient once all of it was sent; p is small while the gradient's "
+        "norm falls fast and large otherwise. Senders send at line rate; switches treat all packets alike."
     )
     kind: ClassVar[Literal["tcp", "dlcp"]] = "dlcp"
 

@@ -280,9 +280,7 @@ class Conductor:
         elif reasons := fidelity.reasons(result.fidelity):
             result.status, result.reason = "suspect", reasons
         result.extra = _told(job.statistics)
-        counters = {
-            host: {k: v for k, v in found.items() if k not in _ELSEWHERE} for host, found in statistics.items()
-        }
+        counters = {host: {k: v for k, v in found.items() if k not in _ELSEWHERE} for host, found in statistics.items()}
         result.statistics |= counters | {"background": background} | seen.statistics
 
     def _utilisation(self, ports: Rows, duration_s: float) -> float:
