@@ -194,7 +194,7 @@ def test_run__the_command_makes_what_lacks_first_and_says_so(
 ) -> None:
     """The substrate is the script, and nothing is asked of this machine. No measured run is trusted, so no report."""
     job = {"workload": "resnet50", "workers": ["h1", "h2"], "servers": ["h3"], "iterations": 4, "bucket": "60 kB"}
-    changes = {"topology": {"kind": "star", "hosts": 3, "rate": "50 Mbit/s"}, "jobs": {"one": job}}
+    changes = {"topology": {"kind": "star", "hosts": 3, "rate": "100 Mbit/s"}, "jobs": {"one": job}}
     path, measured = written(tmp_path, **changes), seed_of(7, "one", 0)
     substrate = Scripted(lambda run: ("suspect", 1.0) if run.seed == measured else by_slice(run))
     for module in ("execute", "tune"):
