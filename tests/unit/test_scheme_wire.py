@@ -77,7 +77,7 @@ def lossy(share: float) -> Any:
 def test_dlcp__its_parts_are_seen_on_the_wire(part: str) -> None:
     """On: what may be lost is lost; layers have queues of their own; small packets carry the droppable tag."""
     on = {one for one in PARTS if (part == f"only-{one}" if not part.startswith("no-") else part != f"no-{one}")}
-    pushed = push_all(settings_of(f"dlcp-{part}"), lossy(0.05))
+    pushed = push_all(settings_of("timely-udp" if part == "none" else f"dlcp-{part}"), lossy(0.05))
     first_pass = [packet for packet in pushed.data() if not resent(packet)]
     again = [packet for packet in pushed.data() if resent(packet)]
     assert len({packet.queue for packet in first_pass}) == (3 if "priority" in on else 1)
