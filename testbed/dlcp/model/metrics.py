@@ -21,6 +21,8 @@ class Metric:
     values (times) or by their difference (shares, accuracies).
     judged: False for what a scheme may do on purpose (lose, drop, mark): shown without a verdict.
     quantile: set when the figure is a quantile of samples; one above 0.9 is a tail, its interval a bootstrap's.
+    goal: how long a run takes to get somewhere. While a run never gets there, there is no mean: that of the others
+    would be the better, the worse the scheme.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Metric:
     description: str
     quantile: float | None = None
     judged: bool = True
+    goal: bool = False
 
     @property
     def tail(self) -> bool:
@@ -38,8 +41,8 @@ class Metric:
         return self.quantile is not None and self.quantile > 0.9
 
 
-def _time(name: str, title: str, description: str, quantile: float | None = None) -> Metric:
-    return Metric(name, title, "s", "lower", "ratio", description, quantile)
+def _time(name: str, title: str, description: str, quantile: float | None = None, *, goal: bool = False) -> Metric:
+    return Metric(name, title, "s", "lower", "ratio", description, quantile, goal=goal)
 
 
 def _share(name: str, title: str, description: str, *, judged: bool = False) -> Metric:
@@ -59,8 +62,8 @@ def _messages(which: str, title: str) -> list[Metric]:
     ]
 
 
-_TARGET = ("the test accuracy that the job names as its target, or else that every trusted run of it reaches; a run "
-           "that never gets there has none")  # fmt: skip
+_TARGET = ("the test accuracy that the job names as its target, or else that every trusted run of it reaches; a scheme "
+           "of which a run never gets there has no mean")  # fmt: skip
 
 _ALL = [
     _time("jct_s", "job completion", "from the first iteration's start to the last worker's end"),
@@ -81,8 +84,9 @@ _ALL = [
     _share("dropped_share", "drops", "packets dropped by switches, of those offered, background included"),
     _share("marked_share", "CE marks", "packets marked CE by switches, of those enqueued, background included"),
     Metric("final_accuracy", "final accuracy", "share", "higher", "difference", "test accuracy after the last step"),
-    _time("time_to_accuracy_s", "time to accuracy", f"training time until {_TARGET}"),
-    Metric("steps_to_accuracy", "steps to accuracy", "steps", "lower", "ratio", f"training steps until {_TARGET}"),
+    _time("time_to_accuracy_s", "time to accuracy", f"training time until {_TARGET}", goal=True),
+    Metric("steps_to_accuracy", "steps to accuracy", "steps", "lower", "ratio", f"training steps until {_TARGET}",
+           goal=True),
     Metric("jct_over_ideal", "JCT / ideal", "x", "lower", "ratio",
            "job completion over that of an ideal transport (line rate, perfectly overlapped)"),
     Metric("iteration_over_ideal", "iteration / ideal", "x", "lower", "ratio",
@@ -91,3 +95,8 @@ _ALL = [
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
 """Name → metric, in the order in which reports show them."""
+
+IDEAL_OF = {"jct_s": "jct_s", "iteration_p50_s": "iteration_s"}
+"""Metric → the figure of the ideal transport (RunResult.ideal) that it is held against."""
+OVER_IDEAL = {"jct_s": "jct_over_ideal", "iteration_p50_s": "iteration_over_ideal"}
+"""Metric → the same as a multiple of the ideal transport's, in which different jobs compare."""

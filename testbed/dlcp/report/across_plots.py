@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dlcp.model.metrics import METRICS
+from dlcp.model.metrics import METRICS, OVER_IDEAL
 from dlcp.report import style
 from dlcp.report.best import best_other, others_of
 from dlcp.report.comparison import Comparison
@@ -88,7 +88,7 @@ def axis_of(jobs: Sequence[str]) -> tuple[str, list[float]] | None:
 def along_axis(comparison: Comparison, metric: str = "jct_s") -> Figure | None:
     """A line a scheme over the axis; times as multiples of the ideal transport's where that is known, else in their
     unit. None when the jobs are not points of an axis, or fewer than two have the metric."""
-    over = {"jct_s": "jct_over_ideal", "iteration_p50_s": "iteration_over_ideal"}.get(metric, metric)
+    over = OVER_IDEAL.get(metric, metric)
     shown = METRICS[over if any(METRICS[over] in job.metrics for job in comparison.jobs) else metric]
     jobs = [job for job in comparison.jobs if shown in job.metrics]
     axis = axis_of([job.job for job in jobs])

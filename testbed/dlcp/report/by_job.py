@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from dlcp.model.metrics import METRICS, Metric
+from dlcp.model.metrics import METRICS, OVER_IDEAL, Metric
 from dlcp.report import style
 from dlcp.report.comparison import Comparison
 from dlcp.report.words import unit_of
 
-_OVER_IDEAL = {"jct_s": "jct_over_ideal", "iteration_p50_s": "iteration_over_ideal"}
-"""Times of different jobs compare as multiples of what an ideal transport would take."""
 _SPREAD = 0.8
 """Share of the room between two jobs that the schemes' marks take."""
 
@@ -20,7 +18,7 @@ def by_job(comparison: Comparison, metric: Metric) -> Figure | None:
 
     A time that an ideal transport has too is drawn as a multiple of it, with the ideal line at 1.
     """
-    over = METRICS.get(_OVER_IDEAL.get(metric.name, ""))
+    over = METRICS.get(OVER_IDEAL.get(metric.name, ""))
     shown = over if over is not None and any(over in job.metrics for job in comparison.jobs) else metric
     jobs = [job for job in comparison.jobs if shown in job.metrics]
     if not jobs:

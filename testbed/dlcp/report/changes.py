@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from dlcp.model.metrics import METRICS, Metric
-from dlcp.report.comparison import SEED, Comparison, trusted_values, verdict_of
+from dlcp.report.comparison import SEED, Comparison, never_reached, trusted_values, verdict_of
 from dlcp.report.load import Results, faults
 from dlcp.report.metrics import samples
 from dlcp.report.settings import flat
@@ -129,7 +129,12 @@ def _changes_of(ours: Comparison, theirs: Comparison, job: str, label: str) -> I
 def _estimate(ours: Comparison, theirs: Comparison, job: str, label: str, metric: Metric) -> Estimate:
     """Paired where at least MIN_REPEATS seeds are the same on both sides; else Welch's; tails that single runs do not
     carry, through the pooled samples."""
-    values = [trusted_values(side.runs[side.runs["job"] == job], label, metric) for side in (ours, theirs)]
+    sides = [side.runs[side.runs["job"] == job] for side in (ours, theirs)]
+    whys = [f"{why} {where}" for runs, where in zip(sides, ("here", "there"), strict=True)
+            if (why := never_reached(runs, metric, label))]  # fmt: skip
+    if whys:
+        return Estimate(None, None, None, 0, "refused", "; ".join(whys))
+    values = [trusted_values(runs, label, metric) for runs in sides]
     pairs = pd.concat(values, axis=1, join="inner").to_numpy(dtype=np.float64)
     ratio = metric.compare == "ratio"
     if len(pairs) >= MIN_REPEATS:

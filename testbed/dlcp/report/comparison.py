@@ -103,7 +103,10 @@ def _present(results: Results, runs: pd.DataFrame, job: str, labels: tuple[str, 
 
 
 def estimate(results: Results, runs: pd.DataFrame, job: str, label: str, metric: Metric) -> Estimate:
-    """A scheme's figure: a bootstrapped quantile of the pooled samples for tails, a t-interval for the rest."""
+    """A scheme's figure: a bootstrapped quantile of the pooled samples for tails, a t-interval for the rest; refused
+    where the metric is a goal that a run never reached."""
+    if why := never_reached(runs, metric, label):
+        return Estimate(None, None, None, len(trusted_values(runs, label, metric)), "t", why)
     if metric.tail and metric.quantile is not None:
         pooled = samples(results, job, label, metric)
         return quantile_interval(pooled.values, pooled.blocks, metric.quantile, seed=SEED)
@@ -121,10 +124,13 @@ def gain(
 ) -> Gain:
     """Subject against another scheme, over pairs of trusted runs with the same repeat and seed.
 
-    A tail that too few single runs carry is compared through the pooled samples instead.
+    A tail that too few single runs carry is compared through the pooled samples instead. A goal is not compared while
+    a run of one of the two never reached it.
     """
     pairs = pd.concat([trusted_values(runs, label, metric) for label in (subject, against)], axis=1, join="inner")
     ours, theirs = pairs.to_numpy(dtype=np.float64).T
+    if why := never_reached(runs, metric, subject, against):
+        return Gain(metric, subject, against, Estimate(None, None, None, len(ours), "refused", why), "n/a")
     if metric.tail and metric.quantile is not None and len(ours) < min(MIN_REPEATS, _pairs(runs, subject, against)):
         pooled = [samples(results, job, label, metric) for label in (subject, against)]
         found = quantile_ratio_interval((pooled[0].values, pooled[0].blocks), (pooled[1].values, pooled[1].blocks),
@@ -142,6 +148,18 @@ def _pairs(runs: pd.DataFrame, *labels: str) -> int:
     found = [set(zip(mine["repeat"], mine["seed"], strict=True))
              for mine in (trusted[trusted["label"] == label] for label in labels)]  # fmt: skip
     return len(set.intersection(*found))
+
+
+def never_reached(runs: pd.DataFrame, metric: Metric, *labels: str) -> str:
+    """How many of the trusted runs of a job trained, but never got to what the metric is the way to, in words; empty
+    where all did, and for a metric that is no goal."""
+    said = []
+    for label in labels if metric.goal else ():
+        mine = runs[(runs["label"] == label) & runs["trusted"].astype(bool) & runs["final_accuracy"].notna()]
+        never = int(mine["steps_to_accuracy"].isna().sum())
+        if never:
+            said.append(f"{never} of {len(mine)} runs of {label} never reach the target")
+    return "; ".join(said)
 
 
 def trusted_values(runs: pd.DataFrame, label: str, metric: Metric) -> pd.Series[float]:

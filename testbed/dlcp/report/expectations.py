@@ -66,36 +66,45 @@ def _judge(comparison: Comparison, one: Expectation) -> tuple[Verdict, str]:
     if found is None:
         return "cannot tell", "no run of this job"
     names = [name for name in (one.scheme, one.against) if name != BEST_OTHER]
-    missing = [name for name in names if _label(comparison, found, name) is None]
+    missing = [name for name in names if label_of(comparison, found, name) is None]
     if missing:
         return "cannot tell", f"no run of {' and '.join(missing)}"
     if metric not in found.metrics:
         return "cannot tell", f"no run of this job has {metric.title}"
     if one.against == BEST_OTHER:
-        return _best(comparison, found, metric, _label(comparison, found, one.scheme) or "", one)
-    ours, theirs = (_label(comparison, found, name) or "" for name in (one.scheme, one.against))
+        return _best(comparison, found, metric, label_of(comparison, found, one.scheme) or "", one)
+    ours, theirs = (label_of(comparison, found, name) or "" for name in (one.scheme, one.against))
     if one.relation == "better":
-        return _better(found, metric, ours, theirs)
+        return _better(comparison, found, metric, ours, theirs)
     return _not_worse(comparison, found, metric, ours, theirs, one.margin)
 
 
-def _label(comparison: Comparison, job: JobComparison, name: str) -> str | None:
-    """The label an expectation means: a label itself, or a scheme that only one label uses."""
+def label_of(comparison: Comparison, job: JobComparison, name: str) -> str | None:
+    """The label an expectation means: a label itself, or a scheme that only one label uses; None when there is no run
+    of it in the job."""
     if name in job.labels:
         return name
     using = [label for label in job.labels if comparison.results.scheme_of(label) == name]
     return using[0] if len(using) == 1 else None
 
 
-def _better(job: JobComparison, metric: Metric, ours: str, theirs: str) -> tuple[Verdict, str]:
-    """The 95 % intervals of the two figures do not overlap, in the better direction."""
+def _better(
+    comparison: Comparison, job: JobComparison, metric: Metric, ours: str, theirs: str
+) -> tuple[Verdict, str]:
+    """The 95 % intervals of the two figures do not overlap, in the better direction. Where they do, the words also say
+    what the pairs of the same seed tell, which may see a smaller difference."""
     mine, other = job.estimates[ours, metric.name], job.estimates[theirs, metric.name]
     for label, one in ((ours, mine), (theirs, other)):
         if not one.has_interval:
             return "cannot tell", f"{label}: {one.why}"
     words = f"{show_estimate(mine, metric)} against {show_estimate(other, metric)}"
     apart = _ends(mine)[1] < _ends(other)[0] if metric.better == "lower" else _ends(mine)[0] > _ends(other)[1]
-    return ("holds" if apart else "does not hold"), words
+    if apart:
+        return "holds", words
+    runs = comparison.runs[comparison.runs["job"] == job.job]
+    found = gain(comparison.results, runs, job.job, ours, theirs, metric)
+    paired = f"; paired: {show_gain(found)}" if found.estimate.has_interval else ""
+    return "does not hold", words + paired
 
 
 def _not_worse(
@@ -118,7 +127,8 @@ def _best(
     comparison: Comparison, job: JobComparison, metric: Metric, ours: str, one: Expectation
 ) -> tuple[Verdict, str]:
     """better: the interval of the advantage over the best other is all on the good side. not-worse: it reaches the good
-    side or no difference; with a margin, all of it is within the margin."""
+    side or no difference; with a margin, all of it is within the margin. While another scheme has too few pairs to be
+    counted, it may be the best: then a claim can fail, but not hold."""
     found = best_other(comparison, job.job, metric.name, ours)
     if not found.estimate.has_interval:
         return "cannot tell", found.estimate.why
@@ -130,6 +140,8 @@ def _best(
         holds = high >= neutral
     else:
         holds = low > (1 / (1 + one.margin) if metric.compare == "ratio" else -one.margin)
+    if holds and found.left_out:
+        return "cannot tell", found.words
     return ("holds" if holds else "does not hold"), found.words
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -96,10 +97,12 @@ class Results:
 
     @property
     def jobs(self) -> tuple[str, ...]:
-        """Jobs that have a run: those of the expectations in their order, then the rest by name."""
-        present = {run.result.job for run in self.runs}
+        """Jobs that have a run: those of the expectations in their order, then the rest by name. Those whose names
+        differ in numbers only (points of an axis) stand together, by their numbers."""
+        present = sorted({run.result.job for run in self.runs}, key=natural)
         expected = [str(entry.get("job")) for run in self.runs[:1] for entry in run.result.expect]
-        return tuple(job for job in dict.fromkeys((*expected, *sorted(present))) if job in present)
+        families = list(dict.fromkeys(_NUMBER.sub("#", job) for job in (*expected, *present)))
+        return tuple(sorted(present, key=lambda job: families.index(_NUMBER.sub("#", job))))
 
     @property
     def expect(self) -> tuple[Expectation, ...]:
@@ -108,10 +111,10 @@ class Results:
         return tuple(Expectation.model_validate(entry) for entry in newest.expect)
 
     def labels(self, job: str | None = None) -> tuple[str, ...]:
-        """Schemes' labels: the baselines by name, then those of DLCP."""
+        """Schemes' labels: the baselines by name, then those of DLCP; numbers in names by their size."""
         found = {(run.result.scheme.startswith("dlcp"), run.result.label) for run in self.runs
                  if job in (None, run.result.job)}  # fmt: skip
-        return tuple(label for _, label in sorted(found))
+        return tuple(label for _, label in sorted(found, key=lambda one: (one[0], natural(one[1]))))
 
     def subject(self, job: str | None = None) -> str:
         """The label whose gains are wanted: of DLCP's own, the one that the experiment claims most about; then the one
@@ -128,9 +131,10 @@ class Results:
         return min(ours, key=rank) if ours else max(reversed(labels), key=against.count)
 
     def reference(self, job: str | None = None) -> str:
-        """The label that speed-ups are over: the one of plain TCP; without one, the first."""
+        """The label that speed-ups are over: the one of plain TCP, else of tuned TCP; without either, the first."""
         labels = self.labels(job)
-        return next((label for label in labels if self.scheme_of(label) == "tcp"), labels[0])
+        plain = [label for name in ("tcp", "tcp-tuned") for label in labels if self.scheme_of(label) == name]
+        return (plain or list(labels))[0]
 
     def example(self, job: str | None = None, label: str | None = None) -> RunResult:
         """A run that stands for its job or scheme (regime, knobs, topology): a trusted one if there is one."""
@@ -164,6 +168,16 @@ class Results:
         """The runs of a job, of one scheme or of all, by repeat."""
         runs = [run for run in self.runs if run.result.job == job and label in (None, run.result.label)]
         return tuple(sorted(runs, key=lambda run: (run.result.repeat, run.result.label)))
+
+
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+def natural(name: str) -> tuple[tuple[str, float], ...]:
+    """A key to sort names by: as text, but the numbers in them by their size ("5 %" before "10 %")."""
+    words = _NUMBER.split(name)
+    numbers = [float(number) for number in _NUMBER.findall(name)]
+    return tuple(zip(words, [*numbers, -1.0], strict=True))
 
 
 def load(path: Path, only: Collection[str] | None = None) -> Results:

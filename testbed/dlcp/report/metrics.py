@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dlcp.model.metrics import METRICS, Metric
+from dlcp.model.metrics import IDEAL_OF, METRICS, OVER_IDEAL, Metric
 from dlcp.model.result import DROP_CAUSES
 from dlcp.report.digest import Durations, RunDigest
 from dlcp.report.load import Results
@@ -33,10 +33,9 @@ def run_metrics(results: Results) -> pd.DataFrame:
     frame = results.frame.set_index("run_id", drop=False)
     frame = frame.join(_digested(results)).join(_ports(results)).join(_training(results))
     ideal = pd.DataFrame([run.result.ideal for run in results.runs], index=frame.index, dtype=float)
-    ideal = ideal.reindex(columns=["jct_s", "iteration_s"])
-    for name, over in (("jct_over_ideal", "jct_s"), ("iteration_over_ideal", "iteration_p50_s")):
-        best = ideal["jct_s" if over == "jct_s" else "iteration_s"]
-        frame[name] = frame[over].astype(float) / best
+    ideal = ideal.reindex(columns=list(IDEAL_OF.values()))
+    for name, over in OVER_IDEAL.items():
+        frame[over] = frame[name].astype(float) / ideal[IDEAL_OF[name]]
     gradients = [run.result.statistics.get("gradient", {}) for run in results.runs]
     frame["gradient_energy_lost"] = [gradient.get("lost_energy_share", np.nan) for gradient in gradients]
     for name in METRICS:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
 
-from dlcp.model.metrics import METRICS, Metric
+from dlcp.model.metrics import IDEAL_OF, METRICS, Metric
 from dlcp.model.samples import MIN_BEYOND
 from dlcp.report import style
 from dlcp.report.comparison import Comparison, JobComparison
@@ -23,8 +23,6 @@ from dlcp.report.words import unit_of
 
 Floats = npt.NDArray[np.float64]
 
-_IDEAL = {"jct_s": "jct_s", "iteration_p50_s": "iteration_s"}
-"""Metric → the figure of the ideal transport that it can be held against."""
 FEW = 5
 """Schemes; of more, names are slanted and legends stand in several lines or beside the axes."""
 _LEGS = {"push": "push: worker → server", "pull": "pull: server → worker"}
@@ -95,7 +93,7 @@ def times(comparison: Comparison, job: str) -> Figure | None:
 
 def draw_times(ax: Axes, comparison: Comparison, mine: JobComparison, metric: Metric) -> None:
     """One metric: every repeat of every scheme, the mean and its interval, and the ideal transport's if it has one."""
-    ideal_s = ideal_s_of(comparison.results, mine.job, _IDEAL[metric.name]) if metric.name in _IDEAL else None
+    ideal_s = ideal_s_of(comparison.results, mine.job, IDEAL_OF[metric.name]) if metric.name in IDEAL_OF else None
     runs = comparison.runs[comparison.runs["job"] == mine.job]
     unit = unit_of(metric, runs[metric.name].dropna())
     styles = style.scheme_styles(comparison.results)
