@@ -14,12 +14,13 @@ _SHARES = ("resent_share", "dropped_share", "lost_share")
 
 def cause(comparison: Comparison, outcome: Outcome) -> str:
     """The room that an ideal transport leaves, what was resent, dropped and lost, and the communication that was not
-    hidden, of the two schemes; against the best other, of the one that is best here. Empty where nothing was measured."""
+    hidden, of the two schemes; against the best other, of the one that is best here. Empty where nothing was measured.
+    """
     job = comparison.job(outcome.job)
     if job is None:
         return ""
     ours, theirs = (label_of(comparison, job, name) for name in (outcome.scheme, outcome.against))
-    if outcome.against == BEST_OTHER and ours is not None and METRICS[outcome.metric] in job.metrics:
+    if outcome.against == BEST_OTHER and ours is not None and METRICS.get(outcome.metric) in job.metrics:
         theirs = best_other(comparison, job.job, outcome.metric, ours).best
     if not ours or not theirs:
         return ""

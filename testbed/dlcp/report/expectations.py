@@ -88,15 +88,13 @@ def label_of(comparison: Comparison, job: JobComparison, name: str) -> str | Non
     return using[0] if len(using) == 1 else None
 
 
-def _better(
-    comparison: Comparison, job: JobComparison, metric: Metric, ours: str, theirs: str
-) -> tuple[Verdict, str]:
+def _better(comparison: Comparison, job: JobComparison, metric: Metric, ours: str, theirs: str) -> tuple[Verdict, str]:
     """The 95 % intervals of the two figures do not overlap, in the better direction. Where they do, the words also say
     what the pairs of the same seed tell, which may see a smaller difference."""
     mine, other = job.estimates[ours, metric.name], job.estimates[theirs, metric.name]
     for label, one in ((ours, mine), (theirs, other)):
         if not one.has_interval:
-            return "cannot tell", f"{label}: {one.why}"
+            return "cannot tell", one.why if label in one.why else f"{label}: {one.why}"
     words = f"{show_estimate(mine, metric)} against {show_estimate(other, metric)}"
     apart = _ends(mine)[1] < _ends(other)[0] if metric.better == "lower" else _ends(mine)[0] > _ends(other)[1]
     if apart:
