@@ -84,7 +84,7 @@ def test_terminal__has_every_scheme_gain_refusal_and_suspect(printed: tuple[Repo
     assert text.count(" over TCP tuned ") == 7
     assert "TCP: 5 runs (left out: 1 suspect)" in text
     assert "TCP: 5 runs (left out: 1 failed)" in text
-    assert "TCP: message p99.9 needs 10000 samples, there are 7360" in text
+    assert "message p99.9 needs 10000 samples, there are 7360: TCP" in text
     assert "! DLCP, real, repeat 2 is suspect: CPU idle 4 % is below 10 %" in text
     assert "✓ profile: job completion of DLCP better than TCP" in text
 

@@ -136,7 +136,7 @@ def test_accuracy_against_loss__has_a_line_an_order_over_bytes_and_energy(tmp_pa
                 )
     found = compare(load(tmp_path))
     table = loss_table(found, "j").set_index("label")
-    assert table.loc["large-first 20%", "lost_energy_share"] == pytest.approx(0.8)
+    assert table.loc["large-first 20%", "lost_energy"] == pytest.approx(0.8)
     assert table.loc["random 20%", "final_accuracy"] == pytest.approx(0.8)
     figure = accuracy_against_loss(found, "j")
     assert figure is not None

@@ -122,7 +122,7 @@ def best_others(comparison: Comparison) -> tuple[BestOther, ...]:
         if others_of(comparison.results, job.job)
         for name in SPEEDUPS
         if METRICS[name] in job.metrics
-        for label in _ours(comparison.results, job)
+        for label in ours_of(comparison.results, job)
     )
 
 
@@ -139,8 +139,8 @@ def table(comparison: Comparison) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def _ours(results: Results, job: JobComparison) -> list[str]:
-    """The subject first, then other labels of the plain scheme."""
+def ours_of(results: Results, job: JobComparison) -> list[str]:
+    """The subject of a job first, then other labels of plain DLCP (other knobs)."""
     return [job.subject, *(label for label in job.labels
                            if label != job.subject and results.scheme_of(label) == "dlcp")]  # fmt: skip
 

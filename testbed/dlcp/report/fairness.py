@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dlcp.model.tuning import Search
 from dlcp.report.load import Results, Run
 from dlcp.report.settings import flat
 from dlcp.report.statistics import Estimate, mean_interval
@@ -74,6 +75,25 @@ def costs(results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["job", "label", "cost", "value", "low", "high", "n", "why"])
 
 
+def searches(results: Results) -> pd.DataFrame:
+    """One row a point that `dlcp tune` tried for a (job, label): its knobs in words, the mean job completion of its
+    runs (seconds; NaN unless all of them count), how many runs, whether it was chosen, and why it was not run."""
+    rows = []
+    for job in results.jobs:
+        for label in results.labels(job):
+            tuning = results.example(job, label).tuning
+            search = Search.model_validate(tuning) if tuning.get("points") else None
+            for point in search.points if search is not None else ():
+                rows.append({
+                    "job": job, "label": label,
+                    "knobs": ", ".join(f"{knob} {value}" for knob, value in point.knobs.items()),
+                    "jct_s": point.mean_jct_s, "runs": len(point.runs),
+                    "chosen": search is not None and point.knobs == search.chosen, "why": point.unfit,
+                })  # fmt: skip
+    columns = ["job", "label", "knobs", "jct_s", "runs", "chosen", "why"]
+    return pd.DataFrame(rows, columns=columns).astype({"jct_s": float})
+
+
 def _costs_of(results: Results, run: Run) -> dict[str, float]:
     """Of one run, what it tells."""
     digest, costs = results.digest(run), run.result.costs
@@ -115,9 +135,9 @@ def _knobs(run: Run) -> dict[str, Any]:
 
 
 def _tuning(run: Run) -> dict[str, Any]:
-    """The record of the search without its trials, but with their number."""
+    """What the search chose, and out of how many points. All of them: `searches`."""
     tuning = run.result.tuning
-    return _leaves({name: len(value) if isinstance(value, list) else value for name, value in tuning.items()})
+    return _leaves({"points": len(tuning["points"]) if "points" in tuning else None, "chosen": tuning.get("chosen")})
 
 
 def _hosts(run: Run) -> dict[str, Any]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dlcp.model.metrics import METRICS
-from dlcp.report.best import best_other
+from dlcp.report.best import best_other, ours_of
 from dlcp.report.comparison import Comparison, JobComparison
 from dlcp.report.words import show_number
 
 
 @dataclass(frozen=True)
 class Headroom:
-    """One job. gain, low, high: additional speed of the subject over the best other, as shares (0.1 = 10 % faster);
-    None where too few pairs carry an interval. most: what an ideal transport would add to the best other."""
+    """One job and one scheme of DLCP's. gain, low, high: additional speed of the subject over the best other, as shares
+    (0.1 = 10 % faster); None where too few pairs carry an interval. most: what an ideal transport would add to the best
+    other. possible: others that may be the best as well. left_out: others with too few pairs to be counted, of which
+    any may be the best."""
 
     job: str
     subject: str
@@ -22,6 +24,22 @@ class Headroom:
     low: float | None
     high: float | None
     most: float | None
+    possible: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """ "faster", "slower", "no clear difference", or "cannot tell": without an interval, or because another that is
+        not counted may be faster still."""
+        if self.low is None or self.high is None or (self.low > 0 and self.left_out):
+            return "cannot tell"
+        return "faster" if self.low > 0 else "slower" if self.high < 0 else "no clear difference"
+
+    @property
+    def best_words(self) -> str:
+        """ "P3 (or TCP tuned); LTP not counted"."""
+        also = f" (or {', '.join(self.possible)})" if self.possible else ""
+        return f"{self.best_other}{also}" + (f"; {', '.join(self.left_out)} not counted" if self.left_out else "")
 
     @property
     def gain_words(self) -> str:
@@ -37,22 +55,25 @@ class Headroom:
 
 
 def headroom(comparison: Comparison) -> tuple[Headroom, ...]:
-    """Of every job in which the subject and another scheme have a completion time."""
-    found = (_of(comparison, job) for job in comparison.jobs)
+    """Of every job in which a scheme of DLCP's (the subject first) and another scheme have a completion time."""
+    found = (_of(comparison, job, label) for job in comparison.jobs for label in ours_of(comparison.results, job))
     return tuple(one for one in found if one is not None)
 
 
-def _of(comparison: Comparison, job: JobComparison) -> Headroom | None:
+def _of(comparison: Comparison, job: JobComparison, label: str) -> Headroom | None:
     if METRICS["jct_s"] not in job.metrics:
         return None
-    found = best_other(comparison, job.job)
+    found = best_other(comparison, job.job, subject=label)
     if not found.best or found.estimate.value is None:
         return None
     over_ideal = job.estimates.get((found.best, "jct_over_ideal"))
     most = over_ideal.value - 1 if over_ideal is not None and over_ideal.value is not None else None
     gain, low, high = (None if end is None else end - 1
                        for end in (found.estimate.value, found.estimate.low, found.estimate.high))  # fmt: skip
-    return None if gain is None else Headroom(job.job, found.subject, found.best, gain, low, high, most)
+    if gain is None:
+        return None
+    return Headroom(job.job, found.subject, found.best, gain, low, high, most, found.possible[1:],
+                    tuple(found.left_out) if low is not None else ())  # fmt: skip
 
 
 def _percent(share: float) -> str:

@@ -68,6 +68,7 @@ def page(comparison: Comparison, outcomes: tuple[Outcome, ...], problems: tuple[
         topology=_image(fabric_plots.topology(results), "The emulated topology"),
         labels=results.labels(),
         fairness=fairness.sheet(results),
+        searches=fairness.searches(results).to_dict("records"),
         cost_titles=list(fairness.COSTS.values()),
         costs=_cost_rows(fairness.costs(results)),
         changed=changed,

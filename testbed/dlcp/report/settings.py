@@ -1,4 +1,4 @@
-"""What the runs were made with, as rows for people: regime, knobs side by side, QoS, provenance."""
+"""What the runs were made with, as rows for people: regime, mishaps, QoS, provenance. Knobs: dlcp.report.fairness."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from dlcp.model.faults import Fault
 from dlcp.model.result import RunResult
-from dlcp.report.load import Results, faults, knobs
+from dlcp.report.load import Results, faults
 from dlcp.report.regime import regime_facts
 from dlcp.report.words import show_setting
 
@@ -38,18 +38,6 @@ def fault_lines(results: Results) -> list[str]:
 def _fault_words(result: RunResult) -> list[str]:
     found = TypeAdapter(list[Fault]).validate_python(faults(result))
     return [f"{fault.what}, {fault.when}" for fault in found]
-
-
-def knob_rows(results: Results) -> list[dict[str, Any]]:
-    """A row a knob: name, one text a label ("–" where the scheme lacks it), whether the schemes differ in it."""
-    labels = results.labels()
-    sets = {label: knobs(results.example(label=label)) for label in labels}
-    names = dict.fromkeys(name for label in labels for name in sets[label])
-    rows = []
-    for name in names:
-        texts = [show_setting(name, sets[label][name]) if name in sets[label] else "–" for label in labels]
-        rows.append({"name": name, "texts": texts, "differs": len(set(texts)) > 1})
-    return sorted(rows, key=lambda row: not row["differs"])
 
 
 def differing_qos(results: Results) -> list[dict[str, str]] | None:

@@ -77,6 +77,7 @@ def all_tables(
         "report-speedups": speedups(comparison),
         "report-costs": fairness.costs(results),
         "report-fairness": fairness.sheet_table(results),
+        "report-searches": fairness.searches(results),
         "report-losses": losses(results),
         "report-replicas": replicas(results),
         "report-queues": queue_counts(results),

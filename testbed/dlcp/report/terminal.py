@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from rich import box
@@ -26,6 +27,8 @@ _GROUPS = (
     ("lost_share", "lost_energy_share", "gradient_energy_lost", "resent_share", "dropped_share", "marked_share"),
 )
 MOST_LINES = 12
+MOST_NAMED = 4
+"""Schemes that are named with one reason of a refusal."""
 _STYLES = {"better": "green", "worse": "red", "not judged": ""}
 _MARKS = {"holds": ("✓", "green"), "does not hold": ("✗", "red"), "cannot tell": ("?", "yellow")}
 
@@ -35,13 +38,13 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
     for job in comparison.jobs:
         console.print()
         console.print(Text.assemble((job.job, "bold"), ("   " + _counts(job), "dim")))
-        refused: dict[str, None] = {}
+        refused: dict[str, dict[str, None]] = {}
         for group in _GROUPS:
             metrics = [METRICS[name] for name in group if METRICS[name] in job.metrics]
             if metrics:
                 console.print(_table(job, metrics, refused))
-        for reason in refused:
-            console.print(Text(f"  {reason}", style="dim"))
+        for reason, cells in refused.items():
+            console.print(Text(f"  {reason}: {_some(cells, MOST_NAMED, ', ')}", style="dim"))
         for remark in filter(None, (slow_messages_remark(job), compressed_remark(comparison.results, job.job))):
             console.print(Padding(Text(remark), (1, 0, 0, 2)))
 
@@ -84,8 +87,8 @@ def print_changes(console: Console, changed: Changes) -> None:
     console.print(Text(f"  {rest} of {len(changed.rows)} figures show no clear change", style="dim"))
 
 
-def _some(cells: tuple[str, ...]) -> str:
-    return "; ".join(cells[:3]) + (f" and {len(cells) - 3} more" if len(cells) > 3 else "")
+def _some(cells: Collection[str], most: int = 3, between: str = "; ") -> str:
+    return between.join(list(cells)[:most]) + (f" and {len(cells) - most} more" if len(cells) > most else "")
 
 
 def print_outcomes(console: Console, outcomes: tuple[Outcome, ...]) -> None:
@@ -128,8 +131,9 @@ def _counts(job: JobComparison) -> str:
     return ", ".join(parts)
 
 
-def _table(job: JobComparison, metrics: list[Metric], refused: dict[str, None]) -> Table:
-    """refused collects the reasons of cells without a figure."""
+def _table(job: JobComparison, metrics: list[Metric], refused: dict[str, dict[str, None]]) -> Table:
+    """refused collects the reasons of cells without a figure, and whose they are. A row of gains that are all refused
+    is left out."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     table.add_column("", no_wrap=True)
     units = {metric.name: unit_of(metric, [job.estimates[label, metric.name].value for label in job.labels])
@@ -140,8 +144,10 @@ def _table(job: JobComparison, metrics: list[Metric], refused: dict[str, None]) 
         table.add_row(_label(job, label),
                       *(_cell(job, label, metric, units[metric.name], refused) for metric in metrics))  # fmt: skip
     for against in job.labels[:-1]:
-        table.add_row(Text(f"over {against}", style="dim"),
-                      *(_gain_cell(job.gains[against, metric.name], refused) for metric in metrics))  # fmt: skip
+        gains = [job.gains[against, metric.name] for metric in metrics]
+        cells = [_gain_cell(gain, refused) for gain in gains]
+        if any(gain.estimate.has_interval for gain in gains):
+            table.add_row(Text(f"over {against}", style="dim"), *cells)
     return table
 
 
@@ -152,16 +158,17 @@ def _label(job: JobComparison, label: str) -> Text:
                          if suspect else "")  # fmt: skip
 
 
-def _cell(job: JobComparison, label: str, metric: Metric, unit: Unit, refused: dict[str, None]) -> Text:
+def _cell(job: JobComparison, label: str, metric: Metric, unit: Unit, refused: dict[str, dict[str, None]]) -> Text:
     estimate = job.estimates[label, metric.name]
     if estimate.why:
-        refused[f"{label}: {metric.title.split()[0] if metric.tail else ''} {estimate.why}".replace(":  ", ": ")] = None
+        reason = f"{metric.title.split()[0]} {estimate.why}" if metric.tail else estimate.why
+        refused.setdefault(reason, {})[label] = None
     return Text(show_estimate(estimate, metric, unit, with_unit=False), style="" if estimate.has_interval else "dim")
 
 
-def _gain_cell(gain: Gain, refused: dict[str, None]) -> Text:
+def _gain_cell(gain: Gain, refused: dict[str, dict[str, None]]) -> Text:
     if not gain.estimate.has_interval:
         if gain.estimate.method == "paired t":
-            refused[f"{gain.subject} over {gain.against}: {gain.estimate.why}"] = None
+            refused.setdefault(gain.estimate.why, {})[f"{gain.subject} over {gain.against}"] = None
         return Text("n/a", style="dim")
     return Text(show_gain(gain), style=_STYLES.get(gain.verdict, "dim"))

@@ -1,0 +1,95 @@
+"""Tables of RESULTS.md: a metric over jobs and schemes, and what a search tried. Markdown, a line at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pandas as pd
+
+from dlcp.model.metrics import IDEAL_OF, Metric
+from dlcp.report.comparison import Comparison, JobComparison
+from dlcp.report.fairness import searches
+from dlcp.report.load import ideal_s_of
+from dlcp.report.words import Unit, show_estimate, unit_of
+
+MOST_REASONS = 6
+"""Refusals that are told below a table, and schemes that are named with each."""
+_OUT = ("suspect", "failed", "unsupported")
+
+
+def metric_table(comparison: Comparison, metric: Metric) -> Iterator[str]:
+    """Schemes are rows, jobs columns, one unit for all. Runs that do not count are counted beside the figure."""
+    jobs = [job for job in comparison.jobs if metric in job.metrics]
+    unit = unit_of(metric, [job.estimates[label, metric.name].value for job in jobs for label in job.labels])
+    yield f"**{metric.title} ({unit.sign})**: {metric.description}; 95 % intervals."
+    yield ""
+    yield _row(["", *(job.job for job in jobs)])
+    yield _rule(len(jobs) + 1)
+    for label in dict.fromkeys(label for job in comparison.jobs for label in job.labels):
+        yield _row([label, *(_cell(job, label, metric, unit) for job in jobs)])
+    ideals = [_ideal_s(comparison, job.job, metric) for job in jobs]
+    if any(ideals):
+        yield _row(["*ideal transport*", *(f"{one * unit.factor:.3g}" if one else "–" for one in ideals)])
+    yield ""
+    yield from _refusals(jobs, metric)
+    yield ""
+
+
+def search_table(comparison: Comparison) -> Iterator[str]:
+    """The knobs that were searched: a row a point that was tried, a column a job; the chosen one in bold. Nothing
+    where nothing was searched."""
+    found = searches(comparison.results)
+    if found.empty:
+        return
+    jobs = list(dict.fromkeys(found["job"]))
+    runs = found["runs"].max()
+    yield (
+        f"**Knobs that were searched**: mean job completion (s) of {runs} runs a point, with seeds that are never "
+        "measured; in bold what the runs above use."
+    )
+    yield ""
+    yield _row(["scheme", "knobs", *jobs])
+    yield _rule(len(jobs) + 2)
+    for (label, knobs), mine in found.groupby(["label", "knobs"], sort=False):
+        by_job = {row["job"]: row for row in mine.to_dict("records")}
+        cells = []
+        for job in jobs:
+            row = by_job.get(job, {"why": "–", "chosen": False})
+            text = row["why"] or ("n/a" if pd.isna(row["jct_s"]) else f"{row['jct_s']:.3g}")
+            cells.append(f"**{text}**" if row["chosen"] else text)
+        yield _row([str(label), str(knobs), *cells])
+    yield ""
+
+
+def _cell(job: JobComparison, label: str, metric: Metric, unit: Unit) -> str:
+    found = job.estimates.get((label, metric.name))
+    if found is None:
+        return "–"
+    out = [f"{job.counts[label][status]} {status}" for status in _OUT if job.counts[label].get(status)]
+    return show_estimate(found, metric, unit, with_unit=False) + (f" ({', '.join(out)})" if out else "")
+
+
+def _refusals(jobs: Iterable[JobComparison], metric: Metric) -> Iterator[str]:
+    """Why figures or intervals are missing, a line a reason, and whose."""
+    whose: dict[str, list[str]] = {}
+    for job in jobs:
+        for label in job.labels:
+            if why := job.estimates[label, metric.name].why:
+                whose.setdefault(why, []).append(f"{label} in {job.job}")
+    for why, cells in list(whose.items())[:MOST_REASONS]:
+        more = f" and {len(cells) - MOST_REASONS} more" if len(cells) > MOST_REASONS else ""
+        yield f"* {', '.join(cells[:MOST_REASONS])}{more}: {why}"
+    if len(whose) > MOST_REASONS:
+        yield f"* and {len(whose) - MOST_REASONS} more such reasons"
+
+
+def _ideal_s(comparison: Comparison, job: str, metric: Metric) -> float | None:
+    return ideal_s_of(comparison.results, job, IDEAL_OF[metric.name]) if metric.name in IDEAL_OF else None
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _rule(columns: int) -> str:
+    return "|---" * columns + "|"
