@@ -74,15 +74,17 @@ def parts_table(comparison: Comparison, job: str) -> pd.DataFrame:
 
 
 def waterfall(comparison: Comparison, job: str) -> Figure | None:
-    """Left, where there is a run without any part: from its job completion down to the whole's, a step for each part
-    alone and one for what only the parts together do. Right: how much longer the job takes without each. The ideal
-    transport is a dotted line. None when the job's labels are no ablation."""
+    """Left, where a run without any part and one of the whole count: from its job completion down to the whole's, a
+    step for each part alone that has pairs with it, and one for what only the parts together do. Right: how much longer
+    the job takes without each. The ideal transport is a dotted line. None when the job's labels are no ablation."""
     results = comparison.results
     parts = parts_of(results, job)
     if parts is None:
         return None
     runs = comparison.runs[comparison.runs["job"] == job]
-    both = parts.none is not None and bool(parts.alone)
+    jct = METRICS["jct_s"]
+    ends = [label for label in (parts.none, parts.whole) if label and len(trusted_values(runs, label, jct))]
+    both = len(ends) == 2 and bool(parts.alone)
     with style.applied():
         fig, [axes] = style.figure(results.regime(job), 11.0 if both else 8.0, 4.2, 1, 1 + both)
         if both:
@@ -101,7 +103,9 @@ def _steps(ax: Axes, comparison: Comparison, runs: pd.DataFrame, parts: Parts, j
     for part, label in parts.alone.items():
         pairs = pd.concat([trusted_values(runs, one, jct) for one in (label, parts.none)], axis=1, join="inner")
         found = paired_difference(*pairs.to_numpy(dtype=np.float64).T)
-        step = found.value or 0.0
+        if found.value is None:
+            continue
+        step = found.value
         bars.append((f"{part} alone", level, level + step, _GOOD if step < 0 else _BAD, found))
         level += step
     rest = "together" if whole < level else "they overlap"
