@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,11 @@ from dlcp.model.metrics import BEST_OTHER
 from dlcp.model.result import RunResult
 from dlcp.report import report
 from dlcp.report.best import best_other
+from dlcp.report.causes import cause
 from dlcp.report.comparison import Comparison, compare
 from dlcp.report.expectations import evaluate
 from dlcp.report.fairness import costs, sheet
+from dlcp.report.headroom import headroom
 from dlcp.report.load import load
 from dlcp.report.repeats import unranked
 from dlcp.report.statistics import mean_interval, repeats_to_rank
@@ -117,6 +120,21 @@ def test_expectation__against_the_best_other(tmp_path: Path) -> None:
     assert second.verdict == "holds"  # the others of P3 are TCP alone: DLCP is not among the others
     assert third.verdict == "does not hold"
     assert fourth.verdict == "holds"
+
+
+def test_expectation__against_the_best_other_cannot_hold_while_a_rival_is_not_counted(tmp_path: Path) -> None:
+    line = {"job": "j", "metric": "jct_s", "scheme": "dlcp", "against": BEST_OTHER, "relation": "better"}
+    times = {"dlcp": around(10, 0.01, 1), "tcp": around(15, 0.01, 2), "ltp": around(8, 0.01, 3, n=4)}
+    faster = compared(tmp_path / "faster", times)
+    (found,) = evaluate(faster, [Expectation.model_validate(line)])
+    assert found.verdict == "cannot tell"  # LTP, with four runs, would be the best
+    assert "ltp not counted" in found.words
+    (room,) = headroom(faster)
+    assert (room.best_other, room.left_out, room.verdict) == ("tcp", ("ltp",), "cannot tell")
+    slower = compared(tmp_path / "slower", times | {"dlcp": around(20, 0.01, 1)})
+    (found,) = evaluate(slower, [Expectation.model_validate(line)])
+    assert found.verdict == "does not hold"  # a rival more would not make it better
+    assert re.match(r"tcp is (19|20)\d % above the ideal transport's job completion", cause(slower, found))
 
 
 def test_repeats_to_rank__is_what_the_power_of_a_paired_t_test_needs() -> None:

@@ -64,6 +64,21 @@ def test_subject__without_dlcp_is_what_most_claims_are_against(experiment: Path)
     assert found.subject() == found.labels()[-1]
 
 
+def test_names__are_in_the_order_of_their_numbers(experiment: Path) -> None:
+    names = ["loss-1", "loss-0.1", "loss-10", "loss-5", "clean", "bursts"]
+    for number, run in enumerate(sorted(experiment.iterdir())):
+        job = names[number % len(names)]
+        edit(run, job=job, label=f"random {job.removeprefix('loss-')} %", scheme="masked", repeat=number,
+             expect=[{"job": "loss-1", "metric": "jct_s", "scheme": "a", "against": "b", "relation": "better"}])  # fmt: skip
+    found = load(experiment)
+    assert found.jobs == ("loss-0.1", "loss-1", "loss-5", "loss-10", "bursts", "clean")
+    assert found.labels() == ("random 0.1 %", "random 1 %", "random 5 %", "random 10 %", "random bursts %",
+                              "random clean %")  # fmt: skip
+    assert found.reference() == "random 0.1 %"
+    edit(found.runs[-1].path, scheme="tcp-tuned")
+    assert load(experiment).reference() == found.runs[-1].result.label
+
+
 def test_table__carries_the_columns_of_its_run(experiment: Path) -> None:
     messages = load(experiment).table("messages")
     assert set(messages["label"]) == {"TCP", "TCP tuned", "DLCP"}

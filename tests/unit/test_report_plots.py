@@ -114,6 +114,17 @@ def test_waterfall__steps_from_no_part_to_the_whole(tmp_path: Path) -> None:
     assert waterfall(timed(tmp_path / "other", {"j": 1.0}, {"tcp": 15.0, "dlcp": 10.0}), "j") is None
 
 
+def test_waterfall__without_a_run_that_counts_draws_what_it_can(tmp_path: Path) -> None:
+    found = timed(tmp_path, {"j": 1.0}, PARTS)
+    for file in tmp_path.glob("dlcp-none-*/result.json"):
+        file.write_text(file.read_text().replace('"ok"', '"suspect"'))
+    found = compare(load(tmp_path))
+    figure = waterfall(found, "j")
+    assert figure is not None
+    (without,) = figure.axes
+    assert [label.get_text() for label in without.get_yticklabels()] == ["without loss", "without priority"]
+
+
 def test_accuracy_against_loss__has_a_line_an_order_over_bytes_and_energy(tmp_path: Path) -> None:
     for order, energy in (("random", 1.0), ("large-first", 4.0)):
         for share in (0.0, 0.1, 0.2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -51,7 +52,7 @@ def search_table(comparison: Comparison) -> Iterator[str]:
     yield _row(["scheme", "knobs", *jobs])
     yield _rule(len(jobs) + 2)
     for (label, knobs), mine in found.groupby(["label", "knobs"], sort=False):
-        by_job = {row["job"]: row for row in mine.to_dict("records")}
+        by_job: dict[str, dict[Any, Any]] = {row["job"]: row for row in mine.to_dict("records")}
         cells = []
         for job in jobs:
             row = by_job.get(job, {"why": "–", "chosen": False})
