@@ -65,11 +65,12 @@ def test_subject__without_dlcp_is_what_most_claims_are_against(experiment: Path)
 
 
 def test_names__are_in_the_order_of_their_numbers(experiment: Path) -> None:
+    line = {"job": "loss-1", "metric": "jct_s", "scheme": "a", "against": "b", "relation": "better"}
     names = ["loss-1", "loss-0.1", "loss-10", "loss-5", "clean", "bursts"]
     for number, run in enumerate(sorted(experiment.iterdir())):
         job = names[number % len(names)]
-        edit(run, job=job, label=f"random {job.removeprefix('loss-')} %", scheme="masked", repeat=number,
-             expect=[{"job": "loss-1", "metric": "jct_s", "scheme": "a", "against": "b", "relation": "better"}])  # fmt: skip
+        label = f"random {job.removeprefix('loss-')} %"
+        edit(run, job=job, label=label, scheme="masked", repeat=number, expect=[line])
     found = load(experiment)
     assert found.jobs == ("loss-0.1", "loss-1", "loss-5", "loss-10", "bursts", "clean")
     assert found.labels() == ("random 0.1 %", "random 1 %", "random 5 %", "random 10 %", "random bursts %",
