@@ -21,6 +21,7 @@ class Outcome:
     """One expectation of the experiment file, its verdict and the numbers behind it.
 
     paper, why: what was published that leads to it, and the mechanism that should bring it, as the file says.
+    ran: whether there is a run of the job and of the schemes; without one nothing can be told.
     """
 
     job: str
@@ -33,6 +34,7 @@ class Outcome:
     words: str
     paper: str = ""
     why: str = ""
+    ran: bool = True
 
     @property
     def claim(self) -> str:
@@ -53,22 +55,26 @@ def evaluate(comparison: Comparison, expect: Iterable[Expectation] | None = None
 
 
 def _outcome(comparison: Comparison, one: Expectation) -> Outcome:
-    verdict, words = _judge(comparison, one)
-    return Outcome(one.job, one.metric, one.scheme, one.against, one.relation, one.margin, verdict, words,
-                   one.paper, one.why)  # fmt: skip
-
-
-def _judge(comparison: Comparison, one: Expectation) -> tuple[Verdict, str]:
     found = comparison.job(one.job)
+    lacking = _lacking(comparison, found, one)
+    verdict, words = ("cannot tell", lacking) if found is None or lacking else _judge(comparison, found, one)
+    return Outcome(one.job, one.metric, one.scheme, one.against, one.relation, one.margin, verdict, words,
+                   one.paper, one.why, ran=not lacking)  # fmt: skip
+
+
+def _lacking(comparison: Comparison, job: JobComparison | None, one: Expectation) -> str:
+    """What of it was not run, in words; empty where all was."""
+    if job is None:
+        return "no run of this job"
+    names = [name for name in (one.scheme, one.against) if name != BEST_OTHER]
+    missing = [name for name in names if label_of(comparison, job, name) is None]
+    return f"no run of {' and '.join(missing)}" if missing else ""
+
+
+def _judge(comparison: Comparison, found: JobComparison, one: Expectation) -> tuple[Verdict, str]:
     metric = METRICS.get(one.metric)
     if metric is None:
         return "cannot tell", f"there is no metric {one.metric!r}"
-    if found is None:
-        return "cannot tell", "no run of this job"
-    names = [name for name in (one.scheme, one.against) if name != BEST_OTHER]
-    missing = [name for name in names if label_of(comparison, found, name) is None]
-    if missing:
-        return "cannot tell", f"no run of {' and '.join(missing)}"
     if metric not in found.metrics:
         return "cannot tell", f"no run of this job has {metric.title}"
     if one.against == BEST_OTHER:

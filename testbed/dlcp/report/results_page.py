@@ -31,7 +31,9 @@ from dlcp.report.words import show_setting
 PAGE = "RESULTS.md"
 IMAGES = "images"
 DOTS_AN_INCH = 110
-VERDICTS = ("holds", "does not hold", "cannot tell")
+NOT_RUN = "not run"
+VERDICTS = ("holds", "does not hold", "cannot tell", NOT_RUN)
+"""An expectation of what the reduced experiment leaves out is not run; of what did run, these results may not tell."""
 
 
 @dataclass(frozen=True)
@@ -142,10 +144,14 @@ def _in_short(told: Sequence[_Told]) -> Iterator[str]:
             f"* {words}: {room.gain_words}, {room.subject} over {room.best_words} in {name}, job {room.job}; a perfect "
             f"transport would add {room.most_words} there."
         )
-    verdicts = Counter(str(outcome.verdict) for one in told for outcome in one.outcomes)
+    verdicts = Counter(_verdict(outcome) for one in told for outcome in one.outcomes)
     shown = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS)
     yield f"* Of {verdicts.total()} expectations that follow from what was published: {shown}."
     yield ""
+
+
+def _verdict(outcome: Outcome) -> str:
+    return str(outcome.verdict) if outcome.ran else NOT_RUN
 
 
 def _ends(rooms: Sequence[tuple[str, Headroom]]) -> list[tuple[str, Headroom]]:
@@ -185,7 +191,7 @@ def _verdicts(told: Sequence[_Told]) -> Iterable[str]:
     yield f"| experiment | expectations | {' | '.join(VERDICTS)} | runs | suspect | failed |"
     yield "|---" * (len(VERDICTS) + 5) + "|"
     for one in told:
-        counted = Counter(str(outcome.verdict) for outcome in one.outcomes)
+        counted = Counter(_verdict(outcome) for outcome in one.outcomes)
         runs = one.comparison.results.runs if one.comparison is not None else ()
         statuses = Counter(str(run.result.status) for run in runs)
         cells = " | ".join(str(counted[verdict]) for verdict in VERDICTS)
@@ -203,7 +209,7 @@ def _gains(told: Sequence[_Told]) -> Iterable[str]:
     yield ""
     yield (
         "Additional training speed: the best other scheme's job completion over DLCP's, minus one. `best other` is "
-        "the fastest here (in brackets: what may be as fast in truth; not counted: too few runs that count, so that it "
+        "the fastest of those that ran here (in brackets: what may be as fast in truth; not counted: too few runs that count, so that it "
         "may be faster); DLCP's own parts and combinations are not among the others. The interval is that of the "
         "smallest gain over any other scheme, so that choosing the best after looking does not narrow it. `at most` is "
         "what a perfect transport (line rate, perfectly overlapped) would add to the best other: no scheme that moves "
@@ -272,7 +278,7 @@ def _claims(one: _Told) -> Iterable[str]:
         measured = cause(one.comparison, outcome) if outcome.verdict == "does not hold" else ""
         said += [f"Measured: {measured}"] if measured else []
         yield (
-            f"| **{outcome.verdict}** | {outcome.claim} | {outcome.paper or '–'} | {outcome.words} "
+            f"| **{_verdict(outcome)}** | {outcome.claim} | {outcome.paper or '–'} | {outcome.words} "
             f"| {'. '.join(said) or '–'} |"
         )
     yield ""
