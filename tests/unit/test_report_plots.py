@@ -116,7 +116,7 @@ def test_waterfall__steps_from_no_part_to_the_whole(tmp_path: Path) -> None:
 
 def test_waterfall__without_a_run_that_counts_draws_what_it_can(tmp_path: Path) -> None:
     found = timed(tmp_path, {"j": 1.0}, PARTS)
-    for file in tmp_path.glob("dlcp-none-*/result.json"):
+    for file in tmp_path.glob("timely-udp-*/result.json"):
         file.write_text(file.read_text().replace('"ok"', '"suspect"'))
     found = compare(load(tmp_path))
     figure = waterfall(found, "j")
