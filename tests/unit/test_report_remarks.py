@@ -9,12 +9,14 @@ import pytest
 
 pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from synthetic_results import PROFILE, make_results
 
 from dlcp.model.metrics import METRICS
 from dlcp.report.comparison import Gain, JobComparison
 from dlcp.report.load import ideal_s_of, load
-from dlcp.report.remarks import compressed_remark, slow_messages_remark
+from dlcp.report.remarks import compressed_remark, message_sizes_remark, slow_messages_remark
 from dlcp.report.statistics import Estimate
 
 
@@ -35,6 +37,16 @@ def test_remark__names_what_is_slower_and_than_whom() -> None:
         c={"jct_s": "better", "message_p50_s": "better", "pull_p99_s": "worse"},
     ))  # fmt: skip
     assert said.startswith("Many messages take longer under ours than under a and c (message p50, pull p99), and yet")
+
+
+def test_sizes__are_told_where_messages_are_not_alike(tmp_path: Path) -> None:
+    results = make_results(tmp_path, repeats=1, iterations=2, tensors=2)
+    assert message_sizes_remark(load(results), PROFILE) == ""
+    for file in results.glob("tcp-profile-*/messages.parquet"):
+        table = pq.read_table(file)
+        at = table.column_names.index("bytes")
+        pq.write_table(table.set_column(at, table.schema.field(at), pc.divide(table["bytes"], 2)), file)
+    assert message_sizes_remark(load(results), PROFILE).startswith("Messages are not of one size (in the mean: TCP ")
 
 
 @pytest.mark.parametrize("verdicts", [

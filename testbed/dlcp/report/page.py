@@ -25,7 +25,7 @@ from dlcp.report.comparison import Comparison, JobComparison
 from dlcp.report.expectations import Outcome
 from dlcp.report.headline import job_sentences
 from dlcp.report.monitors import fidelity_rows, left_out_rows, unwatched_rows
-from dlcp.report.remarks import compressed_remark, slow_messages_remark
+from dlcp.report.remarks import remarks
 from dlcp.report.repeats import unranked
 from dlcp.report.settings import differing_qos, fault_lines, provenance_rows, regime_rows
 from dlcp.report.words import Unit, show_estimate, show_gain, unit_of
@@ -149,7 +149,7 @@ def _job(comparison: Comparison, job: JobComparison) -> dict[str, Any]:
     return {
         "name": job.job, "labels": job.labels, "subject": job.subject, "groups": groups, "notes": notes,
         "counts": job.counts,
-        "remarks": list(filter(None, (slow_messages_remark(job), compressed_remark(results, job.job)))),
+        "remarks": remarks(results, job),
         "pictures": [(_image(figure, caption + left_out), caption + left_out)
                      for figure, caption in pictures if figure is not None],
     }  # fmt: skip

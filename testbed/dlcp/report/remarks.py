@@ -8,6 +8,14 @@ from dlcp.report.load import Results
 
 _SINGLE = ("message_", "push_", "pull_")
 _WHOLE = ("jct_s", "iteration_p50_s")
+_ONE_SIZE = 1.1
+"""The largest mean size of messages over the smallest, up to which they count as one."""
+
+
+def remarks(results: Results, job: JobComparison) -> list[str]:
+    """All that there is to be said of a job."""
+    said = slow_messages_remark(job), message_sizes_remark(results, job.job), compressed_remark(results, job.job)
+    return [one for one in said if one]
 
 
 def slow_messages_remark(job: JobComparison) -> str:
@@ -32,6 +40,22 @@ def slow_messages_remark(job: JobComparison) -> str:
         "iterations or the whole job are shorter: not every message holds training up. A transport that "
         "serves first what is needed first lets the other messages wait on purpose, so their times tell the order of "
         "service; times of iterations and of the job tell what it costs."
+    )
+
+
+def message_sizes_remark(results: Results, job: str) -> str:
+    """Whose messages are of which size, where not all are of about one; empty where they are. Trusted runs."""
+    sizes_bytes = {}
+    for label in results.labels(job):
+        found = [results.digest(run).every for run in results.of(job, label) if run.trusted]
+        if messages := sum(one.messages for one in found):
+            sizes_bytes[label] = sum(one.bytes for one in found) / messages
+    if not sizes_bytes or max(sizes_bytes.values()) <= _ONE_SIZE * min(sizes_bytes.values()):
+        return ""
+    told = ", ".join(f"{label} {size / 1e3:.3g} kB" for label, size in sizes_bytes.items())
+    return (
+        f"Messages are not of one size (in the mean: {told}). Times of single messages compare only among those of about "
+        "one size; times of iterations and of the job compare among all."
     )
 
 

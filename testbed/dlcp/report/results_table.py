@@ -11,6 +11,7 @@ from dlcp.model.metrics import IDEAL_OF, Metric
 from dlcp.report.comparison import Comparison, JobComparison
 from dlcp.report.fairness import searches
 from dlcp.report.load import ideal_s_of
+from dlcp.report.remarks import message_sizes_remark
 from dlcp.report.words import Unit, show_estimate, unit_of
 
 MOST_REASONS = 6
@@ -33,6 +34,9 @@ def metric_table(comparison: Comparison, metric: Metric) -> Iterator[str]:
         yield _row(["*ideal transport*", *(f"{one * unit.factor:.3g}" if one else "–" for one in ideals)])
     yield ""
     yield from _refusals(jobs, metric)
+    if metric.quantile is not None and not metric.name.startswith("iteration_"):
+        said = (message_sizes_remark(comparison.results, job.job) for job in jobs)
+        yield from (f"* {job.job}: {one}" for job, one in zip(jobs, said, strict=True) if one)
     yield ""
 
 

@@ -65,12 +65,14 @@ _REST = tuple(SchemeStyle(colour, _LINES[i % len(_LINES)], _MARKERS[i % len(_MAR
 
 
 def scheme_styles(results: Results) -> dict[str, SchemeStyle]:
-    """Label → style. A scheme that stands under one label only is drawn in the scheme's own style."""
+    """Label → style. A scheme that stands under one label only is drawn in the scheme's own style; of several labels of
+    one scheme, the experiment's subject is."""
     styles: dict[str, SchemeStyle] = {}
     labels = results.labels()
     schemes = [results.scheme_of(label) for label in labels]
+    subject = results.subject()
     for label, scheme in zip(labels, schemes, strict=True):
-        name = scheme if schemes.count(scheme) == 1 else label
+        name = scheme if schemes.count(scheme) == 1 or label == subject else label
         styles[label] = _PINNED[name] if name in _PINNED else _by_name(name, list(styles.values()))
     return styles
 

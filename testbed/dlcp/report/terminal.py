@@ -16,7 +16,7 @@ from dlcp.report.changes import FABRIC_KINDS, Changes
 from dlcp.report.comparison import Comparison, Gain, JobComparison
 from dlcp.report.expectations import Outcome
 from dlcp.report.load import Results
-from dlcp.report.remarks import compressed_remark, slow_messages_remark
+from dlcp.report.remarks import remarks
 from dlcp.report.repeats import unranked
 from dlcp.report.words import Unit, show_estimate, show_gain, unit_of
 
@@ -45,7 +45,7 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
                 console.print(_table(job, metrics, refused))
         for reason, cells in refused.items():
             console.print(Text(f"  {reason}: {_some(cells, MOST_NAMED, ', ')}", style="dim"))
-        for remark in filter(None, (slow_messages_remark(job), compressed_remark(comparison.results, job.job))):
+        for remark in remarks(comparison.results, job):
             console.print(Padding(Text(remark), (1, 0, 0, 2)))
 
 
