@@ -54,8 +54,8 @@ def message_sizes_remark(results: Results, job: str) -> str:
         return ""
     told = ", ".join(f"{label} {size / 1e3:.3g} kB" for label, size in sizes_bytes.items())
     return (
-        f"Messages are not of one size (in the mean: {told}). Times of single messages compare only among those of about "
-        "one size; times of iterations and of the job compare among all."
+        f"Messages are not of one size (in the mean: {told}). Times of single messages compare only among those of "
+        "about one size; times of iterations and of the job compare among all."
     )
 
 

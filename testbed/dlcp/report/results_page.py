@@ -212,8 +212,8 @@ def _gains(told: Sequence[_Told]) -> Iterable[str]:
         "the fastest of those that ran here (in brackets: what may be as fast in truth; not counted: too few runs that "
         "count, so that it may be faster); DLCP's own parts and combinations are not among the others. The interval is "
         "that of the smallest gain over any other scheme, so that choosing the best after looking does not narrow it. "
-        "`at most` is what a perfect transport (line rate, perfectly overlapped) would add to the best other: no scheme "
-        "that moves all bytes can exceed it."
+        "`at most` is what a perfect transport (line rate, perfectly overlapped) would add to the best other: no "
+        "scheme that moves all bytes can exceed it."
     )
     yield ""
     yield "| experiment | job | lab links | byte scale × dilation | scheme | best other | additional speed | at most |"
