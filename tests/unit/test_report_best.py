@@ -76,6 +76,13 @@ def test_best_other__names_those_that_may_be_the_best(tmp_path: Path) -> None:
     assert "ltp not counted" in one.words
 
 
+def test_best_other__counts_a_rival_that_lacks_a_run(tmp_path: Path) -> None:
+    times = {"dlcp": around(10, 0.01, 1), "tcp": around(15, 0.01, 2), "ltp": around(9, 0.01, 3, n=4)}
+    one = best_other(compared(tmp_path, times), "j")
+    assert (one.best, one.few, one.left_out, one.verdict) == ("ltp", {"ltp": 4}, {}, "worse")
+    assert one.words.endswith("over ltp; of ltp 4 pairs")
+
+
 def test_best_other__of_none_says_so(tmp_path: Path) -> None:
     one = best_other(compared(tmp_path, {"dlcp": around(10, 0.01, 1), "dlcp-ect": around(10, 0.01, 2)}), "j")
     assert (one.best, one.verdict, one.words) == ("", "n/a", "n/a (there is no other scheme)")
@@ -124,10 +131,10 @@ def test_expectation__against_the_best_other(tmp_path: Path) -> None:
 
 def test_expectation__against_the_best_other_cannot_hold_while_a_rival_is_not_counted(tmp_path: Path) -> None:
     line = {"job": "j", "metric": "jct_s", "scheme": "dlcp", "against": BEST_OTHER, "relation": "better"}
-    times = {"dlcp": around(10, 0.01, 1), "tcp": around(15, 0.01, 2), "ltp": around(8, 0.01, 3, n=4)}
+    times = {"dlcp": around(10, 0.01, 1), "tcp": around(15, 0.01, 2), "ltp": around(8, 0.01, 3, n=2)}
     faster = compared(tmp_path / "faster", times)
     (found,) = evaluate(faster, [Expectation.model_validate(line)])
-    assert found.verdict == "cannot tell"  # LTP, with four runs, would be the best
+    assert found.verdict == "cannot tell"  # LTP, with two runs, would be the best
     assert "ltp not counted" in found.words
     (room,) = headroom(faster)
     assert (room.best_other, room.left_out, room.verdict) == ("tcp", ("ltp",), "cannot tell")

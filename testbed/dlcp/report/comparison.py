@@ -121,8 +121,10 @@ def gain(
     against: str,
     metric: Metric,
     confidence: float = CONFIDENCE,
+    fewest: int = MIN_REPEATS,
 ) -> Gain:
-    """Subject against another scheme, over pairs of trusted runs with the same repeat and seed.
+    """Subject against another scheme, over pairs of trusted runs with the same repeat and seed. fewest: pairs that a
+    t-interval takes.
 
     A tail that too few single runs carry is compared through the pooled samples instead. A goal is not compared while
     a run of one of the two never reached it.
@@ -137,7 +139,7 @@ def gain(
                                         metric.quantile, seed=SEED, confidence=confidence)  # fmt: skip
         return Gain(metric, subject, against, found, verdict_of(found, metric))
     ratio = metric.compare == "ratio"
-    found = (paired_ratio if ratio else paired_difference)(ours, theirs, confidence)
+    found = (paired_ratio if ratio else paired_difference)(ours, theirs, confidence, fewest)
     repeats = repeats_to_rank(np.log(ours / theirs) if ratio else ours - theirs)
     return Gain(metric, subject, against, found, verdict_of(found, metric), repeats)
 

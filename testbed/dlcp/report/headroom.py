@@ -14,8 +14,9 @@ from dlcp.report.words import show_number
 class Headroom:
     """One job and one scheme of DLCP's. gain, low, high: additional speed of the subject over the best other, as shares
     (0.1 = 10 % faster); None where too few pairs carry an interval. most: what an ideal transport would add to the best
-    other. possible: others that may be the best as well. left_out: others with too few pairs to be counted, of which
-    any may be the best."""
+    other. rival: the best other, and what is uncertain about it, in words. left_out: others with too few pairs to be
+    counted, of which any may be the best. verdict: "faster", "slower", "no clear difference", or "cannot tell": without
+    an interval, or because another that is not counted may be faster still."""
 
     job: str
     subject: str
@@ -24,22 +25,9 @@ class Headroom:
     low: float | None
     high: float | None
     most: float | None
-    possible: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
-
-    @property
-    def verdict(self) -> str:
-        """ "faster", "slower", "no clear difference", or "cannot tell": without an interval, or because another that is
-        not counted may be faster still."""
-        if self.low is None or self.high is None or (self.low > 0 and self.left_out):
-            return "cannot tell"
-        return "faster" if self.low > 0 else "slower" if self.high < 0 else "no clear difference"
-
-    @property
-    def best_words(self) -> str:
-        """ "P3 (or TCP tuned); LTP not counted"."""
-        also = f" (or {', '.join(self.possible)})" if self.possible else ""
-        return f"{self.best_other}{also}" + (f"; {', '.join(self.left_out)} not counted" if self.left_out else "")
+    rival: str
+    left_out: tuple[str, ...]
+    verdict: str
 
     @property
     def gain_words(self) -> str:
@@ -72,8 +60,10 @@ def _of(comparison: Comparison, job: JobComparison, label: str) -> Headroom | No
                        for end in (found.estimate.value, found.estimate.low, found.estimate.high))  # fmt: skip
     if gain is None:
         return None
-    return Headroom(job.job, found.subject, found.best, gain, low, high, most, found.possible[1:],
-                    tuple(found.left_out) if low is not None else ())  # fmt: skip
+    sure = low is not None
+    verdict = {"better": "faster", "worse": "slower", "n/a": "cannot tell"}.get(found.verdict, found.verdict)
+    return Headroom(job.job, found.subject, found.best, gain, low, high, most, found.rival if sure else found.best,
+                    tuple(found.left_out) if sure else (), verdict)  # fmt: skip
 
 
 def _percent(share: float) -> str:

@@ -141,7 +141,7 @@ def _in_short(told: Sequence[_Told]) -> Iterator[str]:
     )
     for words, (name, room) in zip(("Most", "Least"), _ends(rooms), strict=False):
         yield (
-            f"* {words}: {room.gain_words}, {room.subject} over {room.best_words} in {name}, job {room.job}; a perfect "
+            f"* {words}: {room.gain_words}, {room.subject} over {room.rival} in {name}, job {room.job}; a perfect "
             f"transport would add {room.most_words} there."
         )
     verdicts = Counter(_verdict(outcome) for one in told for outcome in one.outcomes)
@@ -226,7 +226,7 @@ def _gains(told: Sequence[_Told]) -> Iterable[str]:
             scale = f"{regime.get('byte_scale', 1):g} × {regime.get('time_dilation', 1):g}"
             yield (
                 f"| {one.chapter.name} | {room.job} | {facts.get('lab links', '–')} | {scale} | {room.subject} "
-                f"| {room.best_words} | {room.gain_words} | {room.most_words} |"
+                f"| {room.rival} | {room.gain_words} | {room.most_words} |"
             )
     yield ""
 

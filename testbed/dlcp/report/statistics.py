@@ -53,32 +53,36 @@ class Estimate:
         return self.low is not None and self.high is not None
 
 
-def mean_interval(values: Floats, confidence: float = CONFIDENCE) -> Estimate:
-    """The mean of one value a repeat, with Student's t-interval."""
+def mean_interval(values: Floats, confidence: float = CONFIDENCE, fewest: int = MIN_REPEATS) -> Estimate:
+    """The mean of one value a repeat, with Student's t-interval where there are `fewest` (at least 2) of them."""
     n = len(values)
     if n == 0:
         return Estimate(None, None, None, 0, "t", "no trusted run has it")
     mean = float(np.mean(values))
-    if n < MIN_REPEATS:
-        return Estimate(mean, None, None, n, "t", f"an interval needs {MIN_REPEATS} repeats, there are {n}")
+    if n < fewest:
+        return Estimate(mean, None, None, n, "t", f"an interval needs {fewest} repeats, there are {n}")
     half = float(stats.t.ppf(0.5 + confidence / 2, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
     return Estimate(mean, mean - half, mean + half, n, "t")
 
 
-def paired_difference(ours: Floats, theirs: Floats, confidence: float = CONFIDENCE) -> Estimate:
+def paired_difference(
+    ours: Floats, theirs: Floats, confidence: float = CONFIDENCE, fewest: int = MIN_REPEATS
+) -> Estimate:
     """Mean of ours − theirs over pairs of the same seed, with the t-interval of the differences."""
     _same_length(ours, theirs)
-    return _paired(mean_interval(ours - theirs, confidence))
+    return _paired(mean_interval(ours - theirs, confidence, fewest))
 
 
-def paired_ratio(ours: Floats, theirs: Floats, confidence: float = CONFIDENCE) -> Estimate:
+def paired_ratio(
+    ours: Floats, theirs: Floats, confidence: float = CONFIDENCE, fewest: int = MIN_REPEATS
+) -> Estimate:
     """Geometric mean of ours / theirs over pairs of the same seed; a t-interval on the logarithm, mapped back.
 
     The logarithm makes "twice as fast" and "twice as slow" equally far from 1. Raises ValueError on values ≤ 0.
     """
     _same_length(ours, theirs)
     _above_0(ours, theirs)
-    return _exponential(_paired(mean_interval(np.log(ours / theirs), confidence)))
+    return _exponential(_paired(mean_interval(np.log(ours / theirs), confidence, fewest)))
 
 
 def unpaired_difference(ours: Floats, theirs: Floats, confidence: float = CONFIDENCE) -> Estimate:
