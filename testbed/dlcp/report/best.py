@@ -5,7 +5,7 @@ the interval of the best scheme. Here the choice is inside the interval. The adv
 smallest of the advantages a1 … ak over each other. Its lower end is the smallest of their 95 % intervals' lower ends,
 which needs no correction: one of them is the true smallest one's. Its upper end is the smallest of upper ends at
 1 − 5 %/k (Bonferroni), because any of the k may fail. So it covers 95 % or more, whichever scheme is the best in truth.
-A rival that lacks a few runs is counted with the wider interval of those that it has: to leave it out would be a choice.
+A rival that lacks a few runs is counted with the wider interval of those it has: to leave it out would be a choice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dlcp.report.words import show_number
 SPEEDUPS = ("jct_s", "iteration_p50_s", "message_p99_s", "time_to_accuracy_s", "final_accuracy")
 """What is set against the best other scheme in reports."""
 FEWEST_OF_A_RIVAL = 3
-"""Pairs of a rival that counts beside others that have MIN_REPEATS: Student's t covers 95 % at every number of pairs, at
+"""Pairs of a rival that counts beside others that have MIN_REPEATS: Student's t covers 95 % at every number of them, at
 three only widely (coverage measured at 3, 5, 10 and 20: 95 to 96 %)."""
 
 
@@ -126,7 +126,13 @@ def best_other(comparison: Comparison, job: str, metric: str = "jct_s", subject:
     first = advantages[order[0]][0]
     possible = tuple(other for other in order if _end(advantages[other][0].low) <= high)
     return BestOther(
-        job, ours, measure, order[0], Estimate(first.value, low, high, first.n, "best other"), possible, whys,
+        job,
+        ours,
+        measure,
+        order[0],
+        Estimate(first.value, low, high, first.n, "best other"),
+        possible,
+        whys,
         {other: plain.n for other, (plain, _) in few.items()},
     )
 

@@ -57,7 +57,10 @@ def evaluate(comparison: Comparison, expect: Iterable[Expectation] | None = None
 def _outcome(comparison: Comparison, one: Expectation) -> Outcome:
     found = comparison.job(one.job)
     lacking = _lacking(comparison, found, one)
-    verdict, words = ("cannot tell", lacking) if found is None or lacking else _judge(comparison, found, one)
+    verdict: Verdict = "cannot tell"
+    words = lacking
+    if found is not None and not lacking:
+        verdict, words = _judge(comparison, found, one)
     return Outcome(one.job, one.metric, one.scheme, one.against, one.relation, one.margin, verdict, words,
                    one.paper, one.why, ran=not lacking)  # fmt: skip
 

@@ -73,9 +73,7 @@ def paired_difference(
     return _paired(mean_interval(ours - theirs, confidence, fewest))
 
 
-def paired_ratio(
-    ours: Floats, theirs: Floats, confidence: float = CONFIDENCE, fewest: int = MIN_REPEATS
-) -> Estimate:
+def paired_ratio(ours: Floats, theirs: Floats, confidence: float = CONFIDENCE, fewest: int = MIN_REPEATS) -> Estimate:
     """Geometric mean of ours / theirs over pairs of the same seed; a t-interval on the logarithm, mapped back.
 
     The logarithm makes "twice as fast" and "twice as slow" equally far from 1. Raises ValueError on values ≤ 0.
