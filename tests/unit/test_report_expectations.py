@@ -57,6 +57,12 @@ def test_better__does_not_hold_when_they_overlap_or_lie_the_wrong_way(
     assert found.verdict == "does not hold"
 
 
+def test_better__cannot_be_told_when_only_the_pairs_are_apart(tmp_path: Path) -> None:
+    spread = (10.0, 12.0, 14.0, 11.0, 13.0)
+    (found,) = outcomes(tmp_path, claim(), times={"DLCP": tuple(0.95 * one for one in spread), "TCP": spread})
+    assert (found.verdict, found.words.endswith("; paired: −5.0 % [−5.0, −5.0]")) == ("cannot tell", True)
+
+
 @pytest.mark.parametrize(("ours", "verdict"), [(NEAR, "holds"), (FAST, "holds"), (SLOW, "does not hold")])
 def test_not_worse__asks_the_paired_interval(tmp_path: Path, ours: tuple[float, ...], verdict: str) -> None:
     (found,) = outcomes(tmp_path, claim("not-worse"), times={"DLCP": ours, "TCP": FAST})

@@ -99,7 +99,8 @@ def label_of(comparison: Comparison, job: JobComparison, name: str) -> str | Non
 
 def _better(comparison: Comparison, job: JobComparison, metric: Metric, ours: str, theirs: str) -> tuple[Verdict, str]:
     """The 95 % intervals of the two figures do not overlap, in the better direction. Where they do, the words also say
-    what the pairs of the same seed tell, which may see a smaller difference."""
+    what the pairs of the same seed tell: if these are clearly better, the two contradict each other, nothing is told.
+    """
     mine, other = job.estimates[ours, metric.name], job.estimates[theirs, metric.name]
     for label, one in ((ours, mine), (theirs, other)):
         if not one.has_interval:
@@ -111,7 +112,7 @@ def _better(comparison: Comparison, job: JobComparison, metric: Metric, ours: st
     runs = comparison.runs[comparison.runs["job"] == job.job]
     found = gain(comparison.results, runs, job.job, ours, theirs, metric)
     paired = f"; paired: {show_gain(found)}" if found.estimate.has_interval else ""
-    return "does not hold", words + paired
+    return ("cannot tell" if found.verdict == "better" else "does not hold"), words + paired
 
 
 def _not_worse(
