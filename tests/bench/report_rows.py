@@ -102,13 +102,14 @@ def _make_run(folder: Path, number: int, scheme: str, job: str, repeat: int, sha
         "delivered_bytes": 44_000 - lost, "lost_bytes": lost, "resent_bytes": generator.integers(0, 2000, count),
         "probes": np.zeros(count, int), "loss_bound": np.where(pushed & lossy, 0.1, 0.0),
         "lost_energy_share": lost / 44_000 * 0.4, "energy_bound": np.ones(count),
+        "tensor_bytes": shared["bytes"],
     }}  # fmt: skip
     rounds = np.repeat(np.arange(ITERATIONS), len(WORKERS))
     took_s = 0.3 * slow * generator.lognormal(0, 0.05, len(rounds))
     tables["iterations"] = {
         "job": [job] * len(rounds), "worker": list(WORKERS) * ITERATIONS, "iteration": rounds, "warmup": rounds < 2,
         "start_s": 0.4 * rounds, "end_s": 0.4 * rounds + took_s, "compute_s": np.full(len(rounds), 0.1),
-        "exposed_comm_s": took_s - 0.1, "parameters_crc32": rounds,
+        "exposed_comm_s": took_s - 0.1, "parameters_crc32": rounds, "codec_s": np.zeros(len(rounds)),
     }  # fmt: skip
     tables["ports"] = _ports(generator)
     folder.mkdir(parents=True)
