@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from dlcp import schemes
 from dlcp.model.experiment import Scaling
 from dlcp.model.workload import Job, Profile
+from dlcp.runner.show import details
 from dlcp.schemes.base import Scheme, UnfitError
 from dlcp.transport.compression import compressor_class
 from dlcp.transport.tagging import data_queues
@@ -69,6 +70,11 @@ def test_scheme__tells_of_itself(name: str) -> None:
     assert found.mechanism
     assert all(field.description for field in found.model_fields.values()), "every knob is described"
     found()
+
+
+def test_scheme__shows_where_it_departs_from_its_paper() -> None:
+    for name in ("bytescheduler", "dblp", "ltp", "p3", "pias"):
+        assert "Deviations: " in details("schemes", name)["notes"]
 
 
 @pytest.mark.parametrize("name", schemes.names())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import getdoc
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel
@@ -59,6 +60,7 @@ def _schemes() -> Rows:
 
 
 def _scheme(name: str) -> dict[str, Any]:
+    """notes: what its class says of itself, with what differs from the paper."""
     kind = schemes.scheme_class(name)
     defaults = kind().model_dump(mode="json", by_alias=True)
     knobs = [
@@ -67,7 +69,7 @@ def _scheme(name: str) -> dict[str, Any]:
     ]
     return {
         "name": name, "title": kind.title, "mechanism": kind.mechanism, "paper": kind.paper,
-        "substrates": _substrates(kind), "knobs": knobs,
+        "notes": " ".join((getdoc(kind) or "").split()), "substrates": _substrates(kind), "knobs": knobs,
     }  # fmt: skip
 
 

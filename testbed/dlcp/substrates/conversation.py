@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from dlcp.errors import ExitCode, Problem
+from dlcp.model.result import RunResult
+from dlcp.substrates.base import OnProgress
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -32,6 +34,22 @@ def messages(process: subprocess.Popen[bytes], request: dict[str, Any]) -> Itera
             problem = message["problem"]
             raise Problem(problem["where"], problem["what"], problem["hint"], exit_code=ExitCode(problem["exit_code"]))
         yield message
+
+
+def result_of(
+    process: subprocess.Popen[bytes], request: dict[str, Any], on_progress: OnProgress, where: str, hint: str
+) -> RunResult:
+    """Hand a run in, pass progress on, and return its result. The inside bounds its own time.
+
+    Raises Problem when one was met inside, or, with `where` and `hint`, when the process ended without a word.
+    """
+    for message in messages(process, request):
+        if "progress" in message:
+            on_progress(message["progress"], message["text"])
+        else:
+            return RunResult.model_validate(message["result"])
+    what = f"the process of the run ended without a word (status {process.wait()})"
+    raise Problem(where, what, f"its last lines are above; {hint}", exit_code=ExitCode.RUN_FAILED)
 
 
 def answer(work: Callable[[dict[str, Any], Say], None]) -> int:

@@ -8,18 +8,19 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from pydantic import TypeAdapter
 
 from dlcp.agents.handles import Zygote
-from dlcp.errors import ExitCode, Problem
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
 from dlcp.model.workload import Training
 from dlcp.substrates.base import OnProgress
-from dlcp.substrates.conversation import messages
-from dlcp.substrates.private import PrivateProcess, start_private
+from dlcp.substrates.conversation import result_of
+from dlcp.substrates.private import start_private
+
+_REMEDY = "dlcp doctor shows what this machine lacks"
 
 
 class Emulation:
@@ -52,7 +53,7 @@ class Emulation:
         )
         try:
             request = {"run": TypeAdapter(Run).dump_python(run, mode="json"), "directory": str(directory.resolve())}
-            return _converse(process, request, on_progress)
+            return result_of(process, request, on_progress, "emulate", _REMEDY)
         finally:
             process.stop()
 
@@ -61,21 +62,6 @@ class Emulation:
         if script not in self._zygotes:
             self._zygotes[script] = Zygote.spawn(script)
         return self._zygotes[script]
-
-
-def _converse(process: PrivateProcess, request: dict[str, Any], on_progress: OnProgress) -> RunResult:
-    """Hand the request in, pass progress on, and return the result. The inside bounds its own time."""
-    for message in messages(process, request):
-        if "progress" in message:
-            on_progress(message["progress"], message["text"])
-        else:
-            return RunResult.model_validate(message["result"])
-    raise Problem(
-        "emulate",
-        f"the emulation ended without a word (status {process.wait()})",
-        "its last lines are above; dlcp doctor shows what this machine lacks",
-        exit_code=ExitCode.RUN_FAILED,
-    )
 
 
 SUBSTRATE = Emulation

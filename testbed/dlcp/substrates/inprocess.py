@@ -14,16 +14,17 @@ import sys
 import threading
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from pydantic import TypeAdapter
 
-from dlcp.errors import ExitCode, Problem
+from dlcp.errors import Problem
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
 from dlcp.substrates.base import OnProgress
-from dlcp.substrates.conversation import messages
+from dlcp.substrates.conversation import result_of
 
+_REMEDY = "with little memory, run on fewer cores: taskset -c 0 dlcp run …"
 MOST_AT_ONCE = 8
 """Each holds torch and a data set of its own: about 0.5 GB."""
 
@@ -63,7 +64,7 @@ class InProcess:
         process = self._process()
         request = {"run": TypeAdapter(Run).dump_python(run, mode="json"), "directory": str(directory.resolve())}
         try:
-            result = _converse(process, request, on_progress)
+            result = result_of(process, request, on_progress, "inprocess", _REMEDY)
         except (Problem, BrokenPipeError) as error:
             if self._stopped:
                 raise KeyboardInterrupt from error
@@ -85,20 +86,6 @@ class InProcess:
                 process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
                 self._processes.append(process)
                 return process
-
-
-def _converse(process: subprocess.Popen[bytes], request: dict[str, Any], on_progress: OnProgress) -> RunResult:
-    for message in messages(process, request):
-        if "progress" in message:
-            on_progress(message["progress"], message["text"])
-        else:
-            return RunResult.model_validate(message["result"])
-    raise Problem(
-        "inprocess",
-        f"the process of the run ended without a word (status {process.wait()})",
-        "its last lines are above; with little memory, run on fewer cores: taskset -c 0 dlcp run …",
-        exit_code=ExitCode.RUN_FAILED,
-    )
 
 
 SUBSTRATE = InProcess
