@@ -50,3 +50,10 @@ def test_a_problem_inside_is_raised_outside_as_it_was() -> None:
             next(said)
     assert str(raised.value) == "s1: has no more\n    another machine"
     assert raised.value.exit_code == ExitCode.MACHINE_CANNOT
+
+
+@pytest.mark.parametrize("request_so_far", [b"", b'{"problem_at": '])
+def test_a_caller_that_goes_before_its_request_is_whole_leaves_no_trace(request_so_far: bytes) -> None:
+    with start() as process:
+        said, _ = process.communicate(request_so_far)
+    assert (process.returncode, said) == (ExitCode.INTERRUPTED, b"")

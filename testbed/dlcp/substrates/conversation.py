@@ -53,11 +53,16 @@ def result_of(
 
 
 def answer(work: Callable[[dict[str, Any], Say], None]) -> int:
-    """Inside: read the request and do the work, which says its messages; a Problem that it meets is the last one."""
-    request = json.loads(sys.stdin.readline())
+    """Inside: read the request and do the work, which says its messages; a Problem that it meets is the last one.
+
+    Returns the exit status: INTERRUPTED when the caller went before its request was whole.
+    """
+    line = sys.stdin.readline()
+    if not line.endswith("\n"):
+        return ExitCode.INTERRUPTED
     with _replies() as say:
-        _do(work, request, say)
-    return 0
+        _do(work, json.loads(line), say)
+    return ExitCode.FINE
 
 
 def answer_all(work: Callable[[dict[str, Any], Say], None]) -> NoReturn:

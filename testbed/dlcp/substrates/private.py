@@ -82,8 +82,8 @@ def start_private(entry: str, arguments: Sequence[str] = (), **options: Any) -> 
     """Start "package.module:function", which takes a list of strings and returns an exit status.
 
     options: those of subprocess.Popen; the standard streams are the caller's unless they say otherwise. SIGINT from
-    a terminal reaches the entry point as KeyboardInterrupt. To be called from a thread that lives as long as the
-    process is wanted: the kernel takes a thread's end for its parent's death.
+    a terminal reaches the entry point, as soon as it is loaded, as KeyboardInterrupt. To be called from a thread that
+    lives as long as the process is wanted: the kernel takes a thread's end for its parent's death.
 
     Raises MachineCannot when namespaces cannot be made here.
     """
@@ -91,9 +91,11 @@ def start_private(entry: str, arguments: Sequence[str] = (), **options: Any) -> 
     theirs, ours = os.pipe()
     command = ["setpriv", "--pdeathsig", "KILL", *_UNSHARE]
     command += [sys.executable, "-m", "dlcp.substrates.private", str(theirs), entry, *arguments]
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # what it starts inherits it, see _main
     try:
         return PrivateProcess(command, ours, pass_fds=(*options.pop("pass_fds", ()), theirs), **options)
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(theirs)
 
 
@@ -159,6 +161,8 @@ def _main(lifeline: str, entry: str, *arguments: str) -> int:
     try:
         _furnish()
         function: Callable[[list[str]], int] = getattr(importlib.import_module(module), name)
+        # Not before: Python makes other errors of an interrupt that falls into a class as a module makes it.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         return function(list(arguments))
     except Problem as problem:
         print(problem, file=sys.stderr)
