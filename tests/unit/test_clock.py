@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
+import platform
+import re
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -35,3 +40,17 @@ def test_a_thread_goes_ahead_alone() -> None:
     thread.join()
     assert found == [os.SCHED_RR | os.SCHED_RESET_ON_FORK]
     assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+
+def test_turns_are_short_in_threads_too() -> None:
+    """The kernel tells the slice, ns, of every thread."""
+    told = Path("/proc/self/sched")
+    if tuple(map(int, platform.release().split(".")[:2])) < (6, 12) or not told.exists():
+        pytest.skip("slices of a process's own came with Linux 6.12, and CONFIG_SCHED_DEBUG shows them")
+    script = (
+        "import threading, pathlib; from dlcp.agents.clock import take_short_turns; take_short_turns();"
+        "show = lambda: print(pathlib.Path('/proc/thread-self/sched').read_text());"
+        "thread = threading.Thread(target=show); thread.start(); thread.join(); show()"
+    )
+    output = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    assert re.findall(r"se\.slice\s*:\s*(\d+)", output) == ["500000"] * 2

@@ -21,7 +21,7 @@ from typing import Any
 
 from dlcp.agents import probes, profile, records
 from dlcp.agents.background import HostTraffic
-from dlcp.agents.clock import Deadlines, be_punctual
+from dlcp.agents.clock import Deadlines, be_punctual, take_short_turns
 from dlcp.agents.costs import CostMeter
 from dlcp.agents.files import read_part
 from dlcp.agents.introduction import introduction
@@ -244,6 +244,7 @@ def serve(
     silence_s: a caller that says nothing for so long is taken for gone. on_end: what to do before exiting.
     """
     be_punctual()
+    take_short_turns()
     agent = Agent()
     commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     lock = threading.Lock()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import sys
 import time
 
@@ -14,6 +15,42 @@ from dlcp.errors import MachineCannot
 _PR_SET_TIMERSLACK = 29
 _SWITCH_INTERVAL_S = 1e-4
 """How long one Python thread may keep the interpreter from another; the default of 5 ms is 40 frame times."""
+
+_SCHED_SETATTR = {"x86_64": 314, "aarch64": 274, "riscv64": 274}
+"""The system call's number (asm/unistd.h); Python has no name for it, nor have C libraries before glibc 2.41."""
+_SLICE_NS = 500_000
+"""How long a process that shares a core may keep it from another. Ten that computed for 0.5 to 12 ms in turn on two
+cores woke late by 5 to 7 ms (99th percentile) with the kernel's 1.4 ms, by 2 to 3 ms with this; 0.1 ms is no better."""
+
+
+class _SchedAttr(ctypes.Structure):
+    """struct sched_attr of linux/sched/types.h, its first version."""
+
+    _fields_ = (
+        ("size", ctypes.c_uint32), ("policy", ctypes.c_uint32), ("flags", ctypes.c_uint64), ("nice", ctypes.c_int32),
+        ("priority", ctypes.c_uint32), ("runtime_ns", ctypes.c_uint64), ("deadline_ns", ctypes.c_uint64),
+        ("period_ns", ctypes.c_uint64),
+    )  # fmt: skip
+
+
+def take_short_turns() -> None:
+    """Let the calling thread, and those that it starts, share a core in slices of half a millisecond.
+
+    Emulated hosts share the machine's cores where real ones have their own: the shorter a turn, the nearer that comes
+    to each having a slower one. Kernels before 6.12 know no slice of a process's own and leave it as it is.
+    """
+    number = _SCHED_SETATTR.get(platform.machine())
+    if number is None:
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    wanted = _SchedAttr(
+        size=ctypes.sizeof(_SchedAttr),
+        policy=os.SCHED_OTHER,
+        nice=os.getpriority(os.PRIO_PROCESS, 0),
+        runtime_ns=_SLICE_NS,
+    )
+    if libc.syscall(number, 0, ctypes.byref(wanted), 0) != 0:
+        raise OSError(ctypes.get_errno(), "sched_setattr")
 
 
 def be_punctual() -> None:
