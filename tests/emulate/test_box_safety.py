@@ -429,7 +429,9 @@ def refused() -> dict[str, Any]:
     asking("words", configuration={"program": "box.bpf.o", "ports": {}})
     asking("request", colour="red")
     found["ssh"] = words(command("apply", asked, environment={"SSH_CONNECTION": "198.18.1.2 1 198.18.1.1 22"}))
-    found["user"] = command("apply", asked, "setpriv", "--reuid", "65534", "--clear-groups")
+    # Of root's rights the one to read is left: others may not enter a clone in root's own folder.
+    may_read = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"]
+    found["user"] = command("apply", asked, "setpriv", "--reuid", "65534", "--clear-groups", *may_read)
     run("ip", "link", "add", "br0", "type", "bridge")
     run("ip", "link", "set", "eth2", "master", "br0")
     asking("bridged")
