@@ -130,8 +130,8 @@ class Agent:
     def collect(self, path: str) -> dict[str, Any]:
         """Write this rank's measurements to `path` and return its counters.
 
-        sched_late_s: 99th percentile over timed_waits waits; cpu_busy: this process's share of one core in the job;
-        costs: see CostMeter; told: see told_by.
+        waits_late_s: how late each timed wait ended; sched_late_s: their 99th percentile; cpu_busy: share of one core
+        that this process took in the job; costs: see CostMeter; told: see told_by.
         """
         assert self._endpoint is not None, "open comes before collect"
         assert self._role is not None, "prepare comes before collect"
@@ -140,7 +140,7 @@ class Agent:
         return {
             "transport": self._endpoint.statistics(),
             "sched_late_s": self._deadlines.late_s(),
-            "timed_waits": self._deadlines.waits,
+            "waits_late_s": self._deadlines.waits,
             "cpu_busy": self._cpu_busy,
             "costs": self._costs,
             "told": told_by(self._role),

@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -101,10 +102,15 @@ class Deadlines:
             self._late_s.append(time.monotonic() - instant_s)
 
     def late_s(self, quantile: float = 0.99) -> float:
-        """A quantile of the lateness; 0 when nothing was waited for."""
-        return float(np.quantile(self._late_s, quantile)) if self._late_s else 0.0
+        """See `lateness`."""
+        return lateness(self._late_s, quantile)
 
     @property
-    def waits(self) -> int:
-        """How many waits slept."""
-        return len(self._late_s)
+    def waits(self) -> list[float]:
+        """How late each wait that slept ended, seconds."""
+        return list(self._late_s)
+
+
+def lateness(waits_s: Sequence[float], quantile: float = 0.99) -> float:
+    """A quantile of how late waits ended, seconds; 0 when nothing was waited for."""
+    return float(np.quantile(waits_s, quantile)) if waits_s else 0.0

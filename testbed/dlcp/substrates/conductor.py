@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from dlcp.agents.background_session import BackgroundResult, BackgroundSession
+from dlcp.agents.clock import lateness
 from dlcp.agents.costs import costs_of
 from dlcp.agents.handles import AgentError, AgentHandle
 from dlcp.agents.jobs import JobSpec
@@ -33,8 +34,8 @@ from dlcp.substrates.run_plan import RunPlan
 from dlcp.transport.codepoint import tos_of_queue
 
 Rows = list[dict[str, Any]]
-_ELSEWHERE = ("costs", "told")
-"""Of an agent's counters, what stands in the result by itself."""
+_ELSEWHERE = ("costs", "told", "waits_late_s")
+"""Of an agent's counters, what stands in the result by itself or in sum."""
 
 
 @dataclass
@@ -261,10 +262,9 @@ class Conductor:
         result.traffic = {self._plan.settings.kind: sum(job.messages["delivered_bytes"])}
         result.ideal = self._ideal(parts[0], job)
         background = observed.background.totals if observed.background is not None else {}
-        waits = [found["sched_late_s"] for found in statistics.values() if found["timed_waits"]]
         values: dict[str, float] = {
             "rx_overflow": sum(map(_overflow, statistics.values())) + background.get("rx_overflow", 0),
-            "sched_late_s": max(waits, default=0.0),
+            "sched_late_s": lateness([late_s for found in statistics.values() for late_s in found["waits_late_s"]]),
             **seen.values,
         }
         if seen.ports is not None:

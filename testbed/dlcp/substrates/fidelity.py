@@ -32,8 +32,9 @@ BOUNDS: dict[str, Bound] = {
     "softnet_dropped": Bound(0, "packets", "packets that the kernel dropped for want of CPU", "no wire does that"),
     "rx_overflow": Bound(0, "packets", "packets that a full socket buffer dropped", "no wire does that"),
     "sched_late_s": Bound(
-        0.005, "s", "99th percentile of how late agents woke",
-        "40 frame times at 100 Mbit/s: later than that it shows as compute that the job did not have",
+        0.005, "s", "99th percentile of how late agents woke, of all their waits together",
+        "40 frame times at 100 Mbit/s: later than that it shows as compute that the job did not have; together, "
+        "because one agent's waits, 50 to 200, are too few for that percentile",
     ),
     "timer_late_s": Bound(
         0.002, "s", "99th percentile of how late timers came at the priority of DLCP's engines",
