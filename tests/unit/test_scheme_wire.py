@@ -135,7 +135,7 @@ def test_dctcp_udp__switches_mark_the_queue_of_data_and_drop_none() -> None:
     for profile in intent.queue(queue).profiles:
         assert profile is not None
         assert profile.mark
-        assert profile.minimum_bytes == profile.maximum_bytes == 10_000
+        assert profile.minimum_bytes == profile.maximum_bytes == BUFFER_BYTES // 2
     assert intent.load_balancing == "flow-hash"
 
 
