@@ -17,7 +17,7 @@ from dlcp.model.experiment import Expectation
 from dlcp.model.metrics import BEST_OTHER
 from dlcp.model.result import RunResult
 from dlcp.report import report
-from dlcp.report.best import best_other
+from dlcp.report.best import best_other, over_tcp_of
 from dlcp.report.causes import cause
 from dlcp.report.comparison import Comparison, compare
 from dlcp.report.expectations import evaluate
@@ -25,6 +25,7 @@ from dlcp.report.fairness import costs, sheet
 from dlcp.report.headroom import headroom
 from dlcp.report.load import load
 from dlcp.report.repeats import unranked
+from dlcp.report.results_table import cost_table
 from dlcp.report.statistics import mean_interval, repeats_to_rank
 from dlcp.report.tables import speedups
 
@@ -174,6 +175,22 @@ def test_speedups__are_over_plain_tcp_and_end_with_the_ideal(tmp_path: Path) -> 
     assert set(found["reference"]) == {"tcp"}
 
 
+def test_best_other__of_those_that_tcp_carries(tmp_path: Path) -> None:
+    write(tmp_path, {"dlcp": around(8, 0.01, 1), "ltp": around(9, 0.01, 2)}, traffic={"dlcp": 1000, "tcp": 0})
+    write(tmp_path, {"tcp": around(16, 0.01, 3)}, traffic={"tcp": 1000})
+    comparison = compare(load(tmp_path))
+    assert best_other(comparison, "j").best == "ltp"
+    over_tcp = over_tcp_of(comparison.results, "j")
+    assert over_tcp == ("tcp",)
+    found = best_other(comparison, "j", among=over_tcp)
+    assert (found.best, found.possible) == ("tcp", ("tcp",))
+    assert found.estimate.value == pytest.approx(2, rel=0.02)
+    assert best_other(comparison, "j", among=()).best == ""
+    (room,) = headroom(comparison)
+    assert room.best_other == "ltp"
+    assert room.over_tcp.endswith(" over tcp")
+
+
 COSTS = {
     "hosts": {"h1": {"cpu_user_s": 1.5, "cpu_system_s": 0.5, "sent_packets": 4000, "sent_bytes": 4_400_000,
                      "received_packets": 1, "received_bytes": 1, "resent_packets": 0, "resent_bytes": 0}},
@@ -199,6 +216,8 @@ def test_costs__are_per_byte_handed_over_and_unknown_in_old_results(tmp_path: Pa
     assert found["dlcp", "packets_per_mb"] == pytest.approx(1000)
     assert found["tcp", "resent_share"] == pytest.approx(1.0)
     assert np.isnan(found["tcp", "sent_ratio"])
+    shown = set(cost_table(compare(load(tmp_path))))
+    assert {"| dlcp | 0.50 | 1.10 | 1.0 | 500 |", "| tcp | 0.50 | – | 1.0 | – |"} <= shown
 
 
 def test_sheet__puts_every_setting_side_by_side_and_marks_differences(tmp_path: Path) -> None:

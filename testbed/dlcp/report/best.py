@@ -10,6 +10,7 @@ A rival that lacks a few runs is counted with the wider interval of those it has
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import pandas as pd
@@ -87,8 +88,20 @@ def others_of(results: Results, job: str) -> tuple[str, ...]:
     return tuple(label for label in results.labels(job) if not results.scheme_of(label).startswith("dlcp"))
 
 
-def best_other(comparison: Comparison, job: str, metric: str = "jct_s", subject: str | None = None) -> BestOther:
-    """The advantage of a label (default: the job's subject) over the best other scheme in a metric.
+def over_tcp_of(results: Results, job: str) -> tuple[str, ...]:
+    """The others that TCP carries; the rest run on DLCP's engine, with its repair and its pacing."""
+    return tuple(label for label in others_of(results, job) if results.example(job, label).traffic.get("tcp"))
+
+
+def best_other(
+    comparison: Comparison,
+    job: str,
+    metric: str = "jct_s",
+    subject: str | None = None,
+    among: Collection[str] | None = None,
+) -> BestOther:
+    """The advantage of a label (default: the job's subject) over the best other scheme in a metric, of all or of those
+    labels that are named.
 
     Raises KeyError when there is no such job or metric.
     """
@@ -99,7 +112,8 @@ def best_other(comparison: Comparison, job: str, metric: str = "jct_s", subject:
     advantages: dict[str, tuple[Estimate, Estimate]] = {}
     left_out: dict[str, Estimate] = {}
     few: dict[str, tuple[Estimate, Estimate]] = {}
-    others = [label for label in others_of(comparison.results, job) if label != ours]
+    others = [label for label in others_of(comparison.results, job)
+              if label != ours and (among is None or label in among)]  # fmt: skip
 
     def advantage(other: str, fewest: int) -> tuple[Estimate, Estimate]:
         plain, wide = (_advantage(comparison, job, ours, other, measure, confidence, fewest)

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from dlcp.model.metrics import METRICS, Metric
-from dlcp.report.comparison import SEED, Comparison, never_reached, trusted_values, verdict_of
+from dlcp.report.comparison import SEED, Comparison, never_reached, paired, trusted_values, verdict_of
 from dlcp.report.load import Results, faults
 from dlcp.report.metrics import samples
 from dlcp.report.settings import flat
@@ -135,15 +135,15 @@ def _estimate(ours: Comparison, theirs: Comparison, job: str, label: str, metric
     if whys:
         return Estimate(None, None, None, 0, "refused", "; ".join(whys))
     values = [trusted_values(runs, label, metric) for runs in sides]
-    pairs = pd.concat(values, axis=1, join="inner").to_numpy(dtype=np.float64)
+    pairs = paired(*values)
     ratio = metric.compare == "ratio"
-    if len(pairs) >= MIN_REPEATS:
-        return (paired_ratio if ratio else paired_difference)(*pairs.T)
+    if len(pairs[0]) >= MIN_REPEATS:
+        return (paired_ratio if ratio else paired_difference)(*pairs)
     if metric.tail and metric.quantile is not None and min(map(len, values)) < MIN_REPEATS:
         pooled = [samples(side.results, job, label, metric) for side in (ours, theirs)]
         return quantile_ratio_interval((pooled[0].values, pooled[0].blocks), (pooled[1].values, pooled[1].blocks),
                                        metric.quantile, seed=SEED)  # fmt: skip
-    mine, other = (np.array(side, dtype=np.float64) for side in values)
+    mine, other = (np.array(list(side.values())) for side in values)
     return (unpaired_ratio if ratio else unpaired_difference)(mine, other)
 
 

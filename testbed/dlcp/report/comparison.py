@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from dlcp.model.metrics import METRICS, Metric
@@ -110,7 +111,7 @@ def estimate(results: Results, runs: pd.DataFrame, job: str, label: str, metric:
     if metric.tail and metric.quantile is not None:
         pooled = samples(results, job, label, metric)
         return quantile_interval(pooled.values, pooled.blocks, metric.quantile, seed=SEED)
-    return mean_interval(np.asarray(trusted_values(runs, label, metric), dtype=np.float64))
+    return mean_interval(np.array(list(trusted_values(runs, label, metric).values())))
 
 
 def gain(
@@ -129,8 +130,7 @@ def gain(
     A tail that too few single runs carry is compared through the pooled samples instead. A goal is not compared while
     a run of one of the two never reached it.
     """
-    pairs = pd.concat([trusted_values(runs, label, metric) for label in (subject, against)], axis=1, join="inner")
-    ours, theirs = pairs.to_numpy(dtype=np.float64).T
+    ours, theirs = paired(trusted_values(runs, subject, metric), trusted_values(runs, against, metric))
     if why := never_reached(runs, metric, subject, against):
         return Gain(metric, subject, against, Estimate(None, None, None, len(ours), "refused", why), "n/a")
     if metric.tail and metric.quantile is not None and len(ours) < min(MIN_REPEATS, _pairs(runs, subject, against)):
@@ -164,10 +164,23 @@ def never_reached(runs: pd.DataFrame, metric: Metric, *labels: str) -> str:
     return "; ".join(said)
 
 
-def trusted_values(runs: pd.DataFrame, label: str, metric: Metric) -> pd.Series[float]:
+def trusted_values(runs: pd.DataFrame, label: str, metric: Metric) -> dict[tuple[int, int], float]:
     """A job's trusted runs' values by (repeat, seed)."""
-    mine = runs.loc[(runs["label"] == label) & runs["trusted"].astype(bool), ["repeat", "seed", metric.name]]
-    return mine.set_index(["repeat", "seed"])[metric.name].dropna().astype(float)
+    mine = (runs["label"] == label).to_numpy() & runs["trusted"].to_numpy(dtype=bool)
+    repeats, seeds, values = (runs[name].to_numpy()[mine] for name in ("repeat", "seed", metric.name))
+    return {
+        (repeat, seed): float(value)
+        for repeat, seed, value in zip(repeats, seeds, values, strict=True)
+        if not pd.isna(value)
+    }
+
+
+def paired(
+    ours: Mapping[tuple[int, int], float], theirs: Mapping[tuple[int, int], float]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Both sides' values of the (repeat, seed) that both have, in the order of the first."""
+    both = [key for key in ours if key in theirs]
+    return np.array([ours[key] for key in both]), np.array([theirs[key] for key in both])
 
 
 def verdict_of(found: Estimate, metric: Metric) -> str:

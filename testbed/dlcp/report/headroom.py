@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dlcp.model.metrics import METRICS
-from dlcp.report.best import best_other, ours_of
+from dlcp.report.best import best_other, ours_of, over_tcp_of
 from dlcp.report.comparison import Comparison, JobComparison
 from dlcp.report.words import show_number
 
@@ -16,7 +16,8 @@ class Headroom:
     (0.1 = 10 % faster); None where too few pairs carry an interval. most: what an ideal transport would add to the best
     other. rival: the best other, and what is uncertain about it, in words. left_out: others with too few pairs to be
     counted, of which any may be the best. verdict: "faster", "slower", "no clear difference", or "cannot tell": without
-    an interval, or because another that is not counted may be faster still."""
+    an interval, or because another that is not counted may be faster still. over_tcp: the same over the best of those
+    that TCP carries, in words; empty where there is none."""
 
     job: str
     subject: str
@@ -28,6 +29,7 @@ class Headroom:
     rival: str
     left_out: tuple[str, ...]
     verdict: str
+    over_tcp: str
 
     @property
     def gain_words(self) -> str:
@@ -62,8 +64,9 @@ def _of(comparison: Comparison, job: JobComparison, label: str) -> Headroom | No
         return None
     sure = low is not None
     verdict = {"better": "faster", "worse": "slower", "n/a": "cannot tell"}.get(found.verdict, found.verdict)
+    tcp = best_other(comparison, job.job, subject=label, among=over_tcp_of(comparison.results, job.job))
     return Headroom(job.job, found.subject, found.best, gain, low, high, most, found.rival if sure else found.best,
-                    tuple(found.left_out) if sure else (), verdict)  # fmt: skip
+                    tuple(found.left_out) if sure else (), verdict, tcp.words if tcp.best else "")  # fmt: skip
 
 
 def _percent(share: float) -> str:

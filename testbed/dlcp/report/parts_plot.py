@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from dlcp.model.metrics import METRICS
 from dlcp.report import style
-from dlcp.report.comparison import Comparison, gain, trusted_values
+from dlcp.report.comparison import Comparison, gain, paired, trusted_values
 from dlcp.report.load import Results, ideal_s_of
 from dlcp.report.statistics import Estimate, paired_difference
 
@@ -97,12 +97,12 @@ def waterfall(comparison: Comparison, job: str) -> Figure | None:
 def _steps(ax: Axes, comparison: Comparison, runs: pd.DataFrame, parts: Parts, job: str) -> None:
     jct = METRICS["jct_s"]
     assert parts.none is not None
-    none, whole = (float(trusted_values(runs, label, jct).mean()) for label in (parts.none, parts.whole))
+    values = {label: trusted_values(runs, label, jct) for label in (parts.none, parts.whole, *parts.alone.values())}
+    none, whole = (float(np.mean(list(values[label].values()))) for label in (parts.none, parts.whole))
     bars: list[tuple[str, float, float, str, Estimate | None]] = [(parts.none, 0.0, none, _REST, None)]
     level = none
     for part, label in parts.alone.items():
-        pairs = pd.concat([trusted_values(runs, one, jct) for one in (label, parts.none)], axis=1, join="inner")
-        found = paired_difference(*pairs.to_numpy(dtype=np.float64).T)
+        found = paired_difference(*paired(values[label], values[parts.none]))
         if found.value is None:
             continue
         step = found.value

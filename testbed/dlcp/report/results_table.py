@@ -9,7 +9,7 @@ import pandas as pd
 
 from dlcp.model.metrics import IDEAL_OF, Metric
 from dlcp.report.comparison import Comparison, JobComparison
-from dlcp.report.fairness import searches
+from dlcp.report.fairness import COSTS, NOT_THERE, costs, searches
 from dlcp.report.load import ideal_s_of
 from dlcp.report.remarks import message_sizes_remark
 from dlcp.report.words import Unit, show_estimate, unit_of
@@ -17,6 +17,8 @@ from dlcp.report.words import Unit, show_estimate, unit_of
 MOST_REASONS = 6
 """Refusals that are told below a table, and schemes that are named with each."""
 _OUT = ("suspect", "failed", "unsupported")
+_SHOWN_COSTS = {"of_gradients": "{:.2f}", "sent_ratio": "{:.2f}", "resent_share": "{:.1f}", "agent_s_per_gb": "{:.0f}"}
+"""Costs of a scheme that the page shows, and how; all of them are in `dlcp report`."""
 
 
 def metric_table(comparison: Comparison, metric: Metric) -> Iterator[str]:
@@ -63,6 +65,30 @@ def search_table(comparison: Comparison) -> Iterator[str]:
             text = row["why"] or ("n/a" if pd.isna(row["jct_s"]) else f"{row['jct_s']:.3g}")
             cells.append(f"**{text}**" if row["chosen"] else text)
         yield _row([str(label), str(knobs), *cells])
+    yield ""
+
+
+def cost_table(comparison: Comparison) -> Iterator[str]:
+    """What each scheme takes for its result: schemes are rows, costs columns, the mean over each job's trusted runs and
+    over the jobs that all schemes ran. Nothing where no run tells."""
+    found = costs(comparison.results)
+    found = found[found["cost"].isin(list(_SHOWN_COSTS)) & found["value"].notna()]
+    if not found["cost"].eq("sent_ratio").any():
+        return
+    everywhere = found.groupby("job")["label"].nunique()
+    jobs = list(everywhere[everywhere == everywhere.max()].index)
+    means = found[found["job"].isin(jobs)].groupby(["label", "cost"], sort=False)["value"].mean().unstack()
+    means = means.reindex([label for label in comparison.results.labels() if label in means.index])
+    titles = {name: COSTS[name] for name in _SHOWN_COSTS if name in means}
+    told = "; ".join(f"{title}: {meaning}" for title, meaning in titles.values())
+    yield f"**What it takes** (mean over {', '.join(jobs)}). {told}."
+    yield ""
+    yield _row(["", *(title for title, _ in titles.values())])
+    yield _rule(len(titles) + 1)
+    for label, mine in means.iterrows():
+        yield _row([str(label), *(
+            NOT_THERE if pd.isna(mine[name]) else _SHOWN_COSTS[name].format(mine[name]) for name in titles
+        )])  # fmt: skip
     yield ""
 
 
