@@ -26,7 +26,7 @@ _PACKAGES = ("dlcp", "numpy", "mininet", "torch", "pyarrow", "pydantic")
 
 
 def collect(seed: int) -> dict[str, Any]:
-    """Commit (empty outside a git checkout), whether the tree differs from it, versions, kernel, cores, sysctls."""
+    """Commit (empty outside a git checkout), whether the tree that runs depend on differs from it, versions, kernel, cores, sysctls."""
     versions = {}
     for name in _PACKAGES:
         try:
@@ -35,7 +35,7 @@ def collect(seed: int) -> dict[str, Any]:
             versions[name] = "absent"
     return {
         "commit": _git("rev-parse", "HEAD"),
-        "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "dirty": bool(_git("status", "--porcelain", "--untracked-files=no", "--", ".", *_NOT_OF_RUNS)),
         "python": platform.python_version(),
         "versions": versions,
         "kernel": platform.release(),
@@ -44,6 +44,10 @@ def collect(seed: int) -> dict[str, Any]:
         "seed": seed,
         "sysctls": {name: value for name in SYSCTLS if (value := _sysctl(name)) is not None},
     }
+
+
+_NOT_OF_RUNS = (":(exclude)analysis", ":(exclude)testbed/experiments/tuned")
+"""Where `dlcp paper` and `dlcp tune` write: no run depends on the page, and each carries its part of the record."""
 
 
 def _git(*arguments: str) -> str:

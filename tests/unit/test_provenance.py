@@ -1,0 +1,34 @@
+"""Where a run comes from: the commit, and whether what it ran differs from it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dlcp.substrates import provenance
+
+PAGE, RECORD, CODE = "analysis/RESULTS.md", "testbed/experiments/tuned/headline.yaml", "testbed/dlcp/cli.py"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with a page of results, a record of searches and code, all committed."""
+    for name in (PAGE, RECORD, CODE):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("as committed\n")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@example.org"]
+    for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
+        subprocess.run([*git, *arguments], check=True)
+    monkeypatch.setattr(provenance, "REPOSITORY", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("changed", "dirty"), [((), False), ((PAGE, RECORD), False), ((CODE,), True)])
+def test_what_the_program_itself_writes_is_no_other_tree(checkout: Path, changed: tuple[str, ...], dirty: bool) -> None:
+    for name in changed:
+        (checkout / name).write_text("otherwise\n")
+    found = provenance.collect(seed=1)
+    assert found["dirty"] is dirty
+    assert len(found["commit"]) == 40
