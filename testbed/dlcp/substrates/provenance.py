@@ -26,7 +26,8 @@ _PACKAGES = ("dlcp", "numpy", "mininet", "torch", "pyarrow", "pydantic")
 
 
 def collect(seed: int) -> dict[str, Any]:
-    """Commit (empty outside a git checkout), whether the tree that runs depend on differs from it, versions, kernel, cores, sysctls."""
+    """Commit (empty outside a git checkout), whether the tree that runs depend on differs from it, versions, kernel,
+    cores, sysctls."""
     versions = {}
     for name in _PACKAGES:
         try:
