@@ -41,7 +41,10 @@ test: setup-dev  ## every test; those that need root or a kernel feature say so 
 	exit $$status
 
 verify: setup-dev  ## the long proofs: the emulated switch against queueing theory, 50 kills, repeated runs (10 minutes, root)
-	@$(BIN)/pytest -q -m long $(FABRICS) $(LABS)
+	@status=0; \
+	$(BIN)/pytest -q -m long $(FABRICS) || status=1; \
+	$(BIN)/pytest -q -n 2 --dist worksteal -m long $(LABS) || status=1; \
+	exit $$status
 
 lint: setup-dev  ## ruff, mypy --strict, yamllint, ansible-lint
 	$(BIN)/ruff check .

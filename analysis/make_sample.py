@@ -2,6 +2,7 @@
 
     python analysis/make_sample.py results/quickstart analysis/sample.tar.xz
     python analysis/make_sample.py --queues results/microburst analysis/sample_queues.tar.xz
+    python analysis/make_sample.py --messages 300 results/ablation analysis/sample_parts.tar.xz
 
 Kept whole: which runs there are, their statuses, completion times, accuracies and settings. Thinned: messages and
 iterations (the first ones after warm-up; each starts at 0), ports (summed into one row a queue and precedence, unless
@@ -16,6 +17,7 @@ import json
 import re
 import tarfile
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 MESSAGES = 2000
-"""Messages kept a run, about: 10000 over five repeats, enough for a p99 that resembles the whole one."""
+"""Messages kept a run, about, where --messages does not say: 10000 over five repeats, enough for a p99 that resembles
+the whole one."""
 ITERATIONS = 15
 
 
@@ -34,13 +37,14 @@ def main() -> None:
     parser.add_argument("experiment", type=Path, help="results/<experiment>")
     parser.add_argument("sample", type=Path, help="a .tar.xz; replaced if it is there")
     parser.add_argument("--queues", action="store_true", help="keep every port, and the samples of its queues")
+    parser.add_argument("--messages", type=int, default=MESSAGES, help="messages kept a run, about (%(default)s)")
     arguments = parser.parse_args()
     experiment: Path = arguments.experiment
     with tempfile.TemporaryDirectory() as temporary, tarfile.open(arguments.sample, "w:xz", preset=9) as archive:
         for result in sorted(experiment.glob("*/result.json")):
             run = result.parent
             if not run.name.endswith(".tmp"):
-                thin(run, Path(temporary) / run.name, arguments.queues)
+                thin(run, Path(temporary) / run.name, arguments.messages, arguments.queues)
                 archive.add(Path(temporary) / run.name, f"{experiment.name}/{run.name}", filter=_anonymous)
     print(f"{arguments.sample}: {arguments.sample.stat().st_size / 1000:.0f} kB")
 
@@ -52,10 +56,12 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-def thin(run: Path, target: Path, queues: bool = False) -> None:
-    """Copy one run's directory, thinned. queues: all ports stay, and the samples of their queues."""
+def thin(run: Path, target: Path, messages: int, queues: bool = False) -> None:
+    """Copy one run's directory, thinned. messages: how many to keep, about. queues: all ports stay, and the samples of
+    their queues."""
     target.mkdir(parents=True)
-    cuts = {"iterations": _iterations, "messages": _messages, "ports": None if queues else _ports, "training": None}
+    few = partial(_messages, most=messages)
+    cuts = {"iterations": _iterations, "messages": few, "ports": None if queues else _ports, "training": None}
     for name, cut in (cuts | ({"backlog": None} if queues else {})).items():
         source = run / f"{name}.parquet"
         if source.is_file():
@@ -78,13 +84,13 @@ def _iterations(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[frame["iteration"].between(first, first + ITERATIONS - 1)]
 
 
-def _messages(frame: pd.DataFrame) -> pd.DataFrame:
+def _messages(frame: pd.DataFrame, most: int) -> pd.DataFrame:
     """Whole tensors over as many iterations as fit, so that bursts stay together."""
     counted = frame[~frame["warmup"]]
     iterations = counted["iteration"].drop_duplicates().sort_values().head(ITERATIONS)
     counted = counted[counted["iteration"].isin(iterations)]
     tensors = np.sort(counted["tensor"].unique())
-    kept = max(1, round(MESSAGES * len(tensors) / len(counted)))
+    kept = max(1, round(most * len(tensors) / len(counted)))
     chosen = tensors[np.linspace(0, len(tensors) - 1, min(kept, len(tensors))).astype(int)]
     return counted[counted["tensor"].isin(chosen)]
 

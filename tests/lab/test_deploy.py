@@ -50,6 +50,7 @@ def test_a_look_predicts_exactly_what_changes_and_changes_nothing(fabric: Runnin
     assert held(fabric) == good
 
 
+@pytest.mark.long
 def test_by_hand_a_check_tells_what_would_change_and_a_second_run_changes_nothing(fabric: RunningLab) -> None:
     good = held(fabric)
     checked = by_hand(fabric, "deploy.yml", "-e", "intent=dlcp-ect", "-e", "yes=true", "--check", "--diff")
@@ -85,6 +86,7 @@ def test_what_one_does_not_confirm_is_restored_on_those_that_had_confirmed(fabri
     assert held(fabric) == good
 
 
+@pytest.mark.long
 def test_a_switch_that_is_cut_off_after_it_applied_restores_itself(fabric: RunningLab) -> None:
     good = held(fabric)
     plant(fabric, "c", "apply", "cut off after")

@@ -167,6 +167,7 @@ def test_a_lab_that_holds_nothing_is_refused_with_what_is_needed_and_the_command
     assert not any(agents(star).values())
 
 
+@pytest.mark.long
 def test_tcp_and_dlcp_with_deployment_and_again_is_a_resume(star: RunningLab) -> None:
     path = write(star, "both", "TCP", "DLCP")
     found = made(star, path, deploy=True)
