@@ -13,7 +13,7 @@ pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[repor
 from synthetic_results import PROFILE, REAL, make_results
 
 from dlcp.report.load import load
-from dlcp.report.regime import regime_caption, regime_facts
+from dlcp.report.regime import facts_of_jobs, regime_caption, regime_facts
 from dlcp.report.settings import differing_qos, regime_rows
 
 REGIME = {
@@ -54,6 +54,13 @@ def test_regime_rows__name_the_job_where_jobs_differ(experiment: Path) -> None:
     rows = dict(regime_rows(load(experiment)))
     assert rows["links"] == "100 Mbit/s"
     assert rows["byte scale"] == f"25 ({PROFILE}), 100 ({REAL})"
+    assert f"byte scale 25 ({PROFILE}), 100 ({REAL})" in regime_caption(load(experiment).regime())
+    assert "byte scale 100  ·" in regime_caption(load(experiment).regime(REAL))
+
+
+def test_facts_of_jobs__names_all_jobs_of_a_value() -> None:
+    regimes = {"one": {"byte_scale": 25.0}, "two": {"byte_scale": 100.0}, "three": {"byte_scale": 25.0}}
+    assert facts_of_jobs(regimes) == [("byte scale", "25 (one, three), 100 (two)")]
 
 
 def settings(buffer: int | dict[str, int], **sysctls: str) -> dict[str, Any]:

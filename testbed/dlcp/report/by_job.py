@@ -31,7 +31,7 @@ def by_job(comparison: Comparison, metric: Metric) -> Figure | None:
     unit = unit_of(shown, values)
     with style.applied():
         width_in = min(14.0, max(9.0, 1.2 + 0.16 * len(labels) * len(jobs)))
-        fig, [[ax]] = style.figure(comparison.results.regime(jobs[0].job), width_in, 4.2, 1, 1)
+        fig, [[ax]] = style.figure(comparison.results.regime(), width_in, 4.2, 1, 1)
         for place, label in enumerate(labels):
             offset = _SPREAD * ((place + 0.5) / len(labels) - 0.5)
             for x, job in enumerate(jobs):

@@ -20,6 +20,7 @@ from dlcp.errors import Problem
 from dlcp.model.experiment import Expectation
 from dlcp.model.result import FORMAT_VERSION, SINCE, TABLES, RunResult
 from dlcp.report.digest import RunDigest, digest_all
+from dlcp.report.regime import facts_of_jobs
 
 Made = TypeVar("Made")
 
@@ -142,14 +143,16 @@ class Results:
         return min(fitting, key=lambda run: not run.trusted).result
 
     def regime(self, job: str | None = None) -> dict[str, Any]:
-        """What every plot of a job carries: the scaling, what switches did not do as they should, and how many runs
-        are in the means and how many are not."""
+        """What every plot of a job, or of all jobs, carries: the scaling, what switches did not do as they should, and
+        how many runs are in the means and how many are not."""
         degraded = self.degraded
         more = {"degraded": "; ".join(degraded)} if degraded else {}
         statuses = Counter(str(run.result.status) for run in self.runs if job in (None, run.result.job))
         out = [f"{statuses[status]} {status}" for status in ("suspect", "failed", "unsupported") if statuses[status]]
         counted = f"{statuses['ok']} counted" + (f", {', '.join(out)} left out" if out else "")
-        return self.example(job).regime | more | {"runs": counted}
+        if job is not None:
+            return self.example(job).regime | more | {"runs": counted}
+        return dict(facts_of_jobs({name: self.example(name).regime for name in self.jobs})) | more | {"runs": counted}
 
     @property
     def degraded(self) -> tuple[str, ...]:

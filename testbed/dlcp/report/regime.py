@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dlcp.model.units import show_duration, show_rate
@@ -35,6 +35,20 @@ def regime_facts(regime: dict[str, Any]) -> list[tuple[str, str]]:
         else:
             facts[show_name(name)] = show_setting(name, value)
     return list(facts.items())
+
+
+def facts_of_jobs(regimes: Mapping[str, dict[str, Any]]) -> list[tuple[str, str]]:
+    """The facts of several jobs' regimes: name, value with its unit; where jobs differ, each value with its jobs."""
+    facts = {job: dict(regime_facts(regime)) for job, regime in regimes.items()}
+    rows = []
+    for name in dict.fromkeys(name for told in facts.values() for name in told):
+        jobs_of: dict[str, list[str]] = {}
+        for job, told in facts.items():
+            if name in told:
+                jobs_of.setdefault(told[name], []).append(job)
+        each = ", ".join(f"{value} ({', '.join(jobs)})" for value, jobs in jobs_of.items())
+        rows.append((name, next(iter(jobs_of)) if len(jobs_of) == 1 else each))
+    return rows
 
 
 def regime_caption(regime: dict[str, Any]) -> str:

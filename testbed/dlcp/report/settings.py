@@ -11,20 +11,13 @@ from pydantic import TypeAdapter
 from dlcp.model.faults import Fault
 from dlcp.model.result import RunResult
 from dlcp.report.load import Results, faults
-from dlcp.report.regime import regime_facts
+from dlcp.report.regime import facts_of_jobs
 from dlcp.report.words import show_setting
 
 
 def regime_rows(results: Results) -> list[tuple[str, str]]:
     """The scaling regime: name, value with unit; where the jobs differ, the value of each."""
-    regimes = {job: dict(regime_facts(results.example(job).regime)) for job in results.jobs}
-    rows = []
-    for name in dict.fromkeys(name for facts in regimes.values() for name in facts):
-        texts = {job: facts[name] for job, facts in regimes.items() if name in facts}
-        same = len(set(texts.values())) == 1
-        shown = next(iter(texts.values())) if same else ", ".join(f"{text} ({job})" for job, text in texts.items())
-        rows.append((name, shown))
-    return rows
+    return facts_of_jobs({job: results.example(job).regime for job in results.jobs})
 
 
 def fault_lines(results: Results) -> list[str]:
