@@ -42,7 +42,7 @@ test: setup-dev  ## every test; those that need root or a kernel feature say so 
 
 verify: setup-dev  ## the long proofs: the emulated switch against queueing theory, 50 kills, repeated runs (10 minutes, root)
 	@status=0; \
-	$(BIN)/pytest -q -m long $(FABRICS) || status=1; \
+	$(BIN)/pytest -q -m long $(SMALL) $(FABRICS) || status=1; \
 	$(BIN)/pytest -q -n 2 --dist worksteal -m long $(LABS) || status=1; \
 	exit $$status
 

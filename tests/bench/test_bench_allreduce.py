@@ -48,6 +48,7 @@ def test_what_cannot_be_done_is_said_with_its_exit_code(arguments: tuple[str, ..
 
 @pytest.mark.root
 @needs_root
+@pytest.mark.long
 def test_namespaces_with_a_lossy_link() -> None:
     found = report(*QUICK[:-1], "1", "--namespaces", "--loss", "2 %", "--bound", "5 %")
     assert found["where"] == "namespaces"

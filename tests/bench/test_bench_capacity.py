@@ -89,6 +89,7 @@ def test_the_picture(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces; run as root")
+@pytest.mark.long
 def test_a_real_search_of_one_size(tmp_path: Path) -> None:
     """Cut short after a run or two: on a busy machine the frontier is nowhere, but each run ends with an answer."""
     done = bench("capacity", "--hosts", "4", "--scheme", "dlcp", "--minutes", "0.15", "--json")

@@ -44,8 +44,12 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
     (folder / "tiny.yaml").write_text(yaml.safe_dump(EXPERIMENT))
     command = [sys.executable, "-m", "dlcp.cli", "run", "tiny.yaml"]
     # Files, not pipes: a survivor that held a pipe would make the test hang instead of fail.
+    # A shell's background job, such as these tests may be, has SIGINT ignored, and so would what it starts.
     with (folder / "output.txt").open("ab") as output:
-        return subprocess.Popen(command, cwd=folder, stdout=output, stderr=output, start_new_session=True)
+        return subprocess.Popen(
+            command, cwd=folder, stdout=output, stderr=output, start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )  # fmt: skip
 
 
 def descendants(pid: int) -> set[int]:

@@ -24,6 +24,7 @@ def dlcp(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_the_command_measures_keeps_and_every_plan_counts_with_it(tmp_path: Path) -> None:
     """Kept even if others' work is in the figures: what they are is the machine's affair, that they count is ours."""
     done = dlcp(tmp_path, "doctor", "--calibrate", "--even-if-busy", "--json")

@@ -63,6 +63,7 @@ def test_a_result_says_what_was_done_to_the_fabric(tmp_path: Path) -> None:
     assert result["warnings"] == ["cut of l1 – s1, planned at 29 s, did not happen: the job was over before"]
 
 
+@pytest.mark.long
 def test_a_result_says_how_often_pfc_paused(tmp_path: Path) -> None:
     code, (result,) = run(
         tmp_path,

@@ -169,6 +169,7 @@ def test_switches_that_do_as_intended_pass(inside: Callable[..., Any]) -> None:
     assert len({row["where"] for row in rows[:-1] if row["check"] == "rate"}) == 8, "each link in each direction"
 
 
+@pytest.mark.long
 def test_weights_shared_buffer_and_average_pass(inside: Callable[..., Any]) -> None:
     rows = inside(rich_as_intended, within_s=WITHIN_S)
     assert deviating(rows) == set(), told(rows)
@@ -180,7 +181,7 @@ def test_weights_shared_buffer_and_average_pass(inside: Callable[..., Any]) -> N
 
 @pytest.mark.parametrize(
     "what",
-    [pytest.param(what, marks=() if what in ("threshold", "priorities") else pytest.mark.long) for what in TAMPERINGS],
+    [pytest.param(what, marks=() if what == "threshold" else pytest.mark.long) for what in TAMPERINGS],
 )
 def test_a_tampered_port_deviates(inside: Callable[..., Any], what: str) -> None:
     rows = inside(tampered, within_s=WITHIN_S, what=what)

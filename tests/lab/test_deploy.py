@@ -76,6 +76,7 @@ def test_a_lost_reply_is_asked_for_again(fabric: RunningLab) -> None:
     assert held(fabric) == good
 
 
+@pytest.mark.long
 def test_what_one_does_not_confirm_is_restored_on_those_that_had_confirmed(fabric: RunningLab) -> None:
     good = held(fabric)
     plant(fabric, "b", "confirm", "exits", calls=ALWAYS)

@@ -232,6 +232,7 @@ def test_an_agent_that_is_killed_fails_the_run_with_its_hosts_name(star: Running
     await_agents(star, there=False)
 
 
+@pytest.mark.long
 def test_a_link_that_goes_down_fails_the_run_in_time(star: RunningLab) -> None:
     deployed(star)
     path = write(star, "cut", "DLCP", job={"iterations": LONG}, time_limit="3 s")

@@ -106,6 +106,7 @@ def test_load__other_formats_are_left_out_with_words(experiment: Path, version: 
     assert [(one.path.name, one.why) for one in loaded.left_out] == [("tcp-profile-0", why)]
 
 
+@pytest.mark.long
 def test_degradations__are_in_every_report_and_under_every_plot(experiment: Path) -> None:
     line = "l1, l2 (sonic): queue 3: precedences folded into queues (no DSCP to colour map)"
     edit(experiment / "dlcp-profile-0", degradations=[line], unwatched={"saturated_rate": "ports of a lab do"})

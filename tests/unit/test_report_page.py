@@ -142,6 +142,7 @@ def test_page__names_schemes_knobs_regime_and_doubts_and_escapes_them(html: str)
     assert "<b>no" not in html
 
 
+@pytest.mark.long
 def test_page__is_the_same_again(printed: tuple[ReportSummary, str], html: str, results: Path, tmp_path: Path) -> None:
     again = report(results, tmp_path / "elsewhere")
     assert again.html == tmp_path / "elsewhere" / "report.html"

@@ -129,6 +129,7 @@ def test_quantile_interval__is_the_same_for_the_same_seed_and_the_order_of_sampl
     assert quantile_interval(samples, blocks, 0.99, seed=2) != once
 
 
+@pytest.mark.long
 def test_quantile_interval__by_blocks_covers_where_single_samples_do_not() -> None:
     """Messages of an iteration are slow together: 50 iterations of 60 messages, truth from a large sample."""
     generator = np.random.default_rng(10)

@@ -80,7 +80,7 @@ def test_what_does_not_need_root_works(arguments: tuple[str, ...], folder: Path)
     assert done.stdout
 
 
-@pytest.mark.parametrize("command", ["status", "report"])
+@pytest.mark.parametrize("command", ["status", pytest.param("report", marks=pytest.mark.long)])
 def test_results_that_root_made_are_read(command: str, folder: Path) -> None:
     experiment = make_results(folder / "results", iterations=12, tensors=8)
     for number, run in enumerate(sorted(experiment.iterdir())):
