@@ -5,10 +5,11 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 
-# Tests of one thing each; those in labs, whose files each build one; and those that measure time, which run alone. All
-# others are of whole fabrics: two at a time.
+# Tests of one thing each; those in labs, whose files each build one; and those that measure time, or look for what is
+# left on the whole machine, which run alone. All others are of whole fabrics: two at a time.
 SMALL := tests/unit/ tests/wire/
-ALONE := $(wildcard tests/emulate/test_theory_*.py) tests/emulate/test_queues.py tests/emulate/test_mishaps.py
+ALONE := $(wildcard tests/emulate/test_theory_*.py) tests/emulate/test_queues.py tests/emulate/test_mishaps.py \
+	tests/emulate/test_killed_often.py
 LABS := tests/lab/
 FABRICS := $(filter-out $(SMALL) $(LABS),$(wildcard tests/[a-z]*/))
 
@@ -40,10 +41,10 @@ test: setup-dev  ## every test; those that need root or a kernel feature say so 
 	$(BIN)/pytest -q $(ALONE) || status=1; \
 	exit $$status
 
-verify: setup-dev  ## the long proofs: the emulated switch against queueing theory, 50 kills, repeated runs (10 minutes, root)
+verify: setup-dev  ## the long proofs: the emulated switch against queueing theory, 50 kills, failures of a lab (15 minutes, root)
 	@status=0; \
-	$(BIN)/pytest -q -m long $(SMALL) $(FABRICS) || status=1; \
-	$(BIN)/pytest -q -n 2 --dist worksteal -m long $(LABS) || status=1; \
+	$(BIN)/pytest -q -m long $(ALONE) || status=1; \
+	$(BIN)/pytest -q -n 2 --dist worksteal -m long $(addprefix --ignore=,$(ALONE)) $(SMALL) $(FABRICS) $(LABS) || status=1; \
 	exit $$status
 
 lint: setup-dev  ## ruff, mypy --strict, yamllint, ansible-lint
