@@ -160,6 +160,7 @@ def told(rows: list[dict[str, Any]]) -> str:
     return "\n".join(str([row[key] for key in keys]) for row in rows[:-1] if row["verdict"] != "ok")
 
 
+@pytest.mark.long
 def test_switches_that_do_as_intended_pass(inside: Callable[..., Any]) -> None:
     rows = inside(as_intended, within_s=WITHIN_S)
     assert deviating(rows) == set(), told(rows)

@@ -139,6 +139,7 @@ def test_who_cannot_be_changed_is_found_before_anybody_is(fabric: RunningLab) ->
     assert held(fabric) == good
 
 
+@pytest.mark.long
 def test_one_deployment_at_a_time(fabric: RunningLab) -> None:
     good = held(fabric)
     plant(fabric, "a", "facts", "slow")

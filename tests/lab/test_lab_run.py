@@ -261,7 +261,9 @@ def test_a_controller_that_is_killed_leaves_no_agent_on_any_host(star: RunningLa
         assert kill_controllers(star)
         process.wait(30)
         await_agents(star, there=False, within_s=20)
-        assert folders(star) == before
+        # The next agent sweeps up what one that was killed left, so there may be less than before.
+        new = {host: set(found.split()) - set(before[host].split()) for host, found in folders(star).items()}
+        assert not any(new.values()), new
     finally:
         kill_controllers(star)
         process.wait(30)

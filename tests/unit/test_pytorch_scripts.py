@@ -36,6 +36,7 @@ def judge(said: str, carried: str) -> None:
     assert float(moved[1]) > STEPS * PARAMETERS * 4 / 1e6 * 0.99, "every step's gradients"
 
 
+@pytest.mark.long
 def test_the_readmes_line__trains_and_its_gradients_went_over_dlcp() -> None:
     assert README_LINE is not None
     command = [sys.executable, "-m", "torch.distributed.run", *README_LINE[1].split(), str(STEPS)]

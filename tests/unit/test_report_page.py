@@ -188,6 +188,7 @@ def test_page__shows_a_job_of_which_no_run_counts(tmp_path: Path, status: str) -
     assert f'<td class="n">0 + 2 {status}</td>' in html
 
 
+@pytest.mark.long
 def test_queues__show_marks_only_where_there_are_some(tmp_path: Path) -> None:
     root = make_results(tmp_path, repeats=1, iterations=2, tensors=1)
     for run, marks in (("tcp-real-0", 0), ("tcp-tuned-real-0", 0), ("dlcp-real-0", 0), ("dlcp-profile-0", 7)):
