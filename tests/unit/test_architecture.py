@@ -142,3 +142,10 @@ def test_the_largest_allowed_parts_do_not_form_a_circle() -> None:
         return direct.union(*(reachable(one, seen | direct | {part}) for one in direct))
 
     assert [part for part in ALLOWED if part in reachable(part)] == []
+
+
+def test_files_of_tests_have_names_of_their_own() -> None:
+    """Else pytest, which imports them by name, stops at the second in a call that collects several folders."""
+    tests = Path(__file__).resolve().parent.parent
+    names = [file.name for file in tests.rglob("*.py") if file.name != "conftest.py"]
+    assert [name for name in sorted(set(names)) if names.count(name) > 1] == []
