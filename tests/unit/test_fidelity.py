@@ -14,7 +14,7 @@ import pytest
 from dlcp.agents import machine
 from dlcp.agents.clock import Deadlines
 from dlcp.agents.machine import MachineMonitor, cores
-from dlcp.substrates.fidelity import BOUNDS, judge, reasons
+from dlcp.substrates.fidelity import BOUNDS, judge, reasons, wake_ups
 from dlcp.substrates.host_links import HostLinks, vanished_packets
 from dlcp.substrates.watch import Saturation
 
@@ -93,6 +93,27 @@ def test_a_process_that_is_stopped_for_a_while_wakes_late() -> None:
     late_s = float(process.stdout.read())
     assert process.wait() == 0
     assert "sched_late_s" in reasons(judge({"sched_late_s": late_s}))
+
+
+PUNCTUAL = [[0.0003] * 60] * 15
+
+
+@pytest.mark.parametrize(
+    ("sixteenth", "bad"),
+    [
+        ([0.0003] * 59 + [0.03], []),  # one hiccup of one host, of 960 waits
+        ([0.0003] * 51 + [0.02] * 9, ["host_late_s"]),  # one host starved: 0.9 % of all waits, 15 % of its own
+        ([0.0003] * 45 + [0.02] * 15, ["sched_late_s", "host_late_s"]),
+    ],
+)
+def test_wake_ups__of_all_hosts_together_and_of_the_latest_one(sixteenth: list[float], bad: list[str]) -> None:
+    judged = judge(wake_ups([*PUNCTUAL, sixteenth]))
+    assert [name for name, found in judged.items() if not found["ok"]] == bad
+
+
+def test_wake_ups__a_few_late_at_every_host_are_many() -> None:
+    judged = judge(wake_ups([[0.0003] * 58 + [0.02] * 2] * 16))
+    assert [name for name, found in judged.items() if not found["ok"]] == ["sched_late_s"]
 
 
 def test_softnet_drops_are_the_second_column_of_every_core(tmp_path: Path) -> None:

@@ -38,7 +38,8 @@ def take_short_turns() -> None:
     """Let the calling thread, and those that it starts, share a core in slices of half a millisecond.
 
     Emulated hosts share the machine's cores where real ones have their own: the shorter a turn, the nearer that comes
-    to each having a slower one. Kernels before 6.12 know no slice of a process's own and leave it as it is.
+    to each having a slower one. Kernels before 6.12 know no slice of a process's own, and other architectures are left
+    as they are: how late agents wake is measured in every run (sched_late_s).
     """
     number = _SCHED_SETATTR.get(platform.machine())
     if number is None:

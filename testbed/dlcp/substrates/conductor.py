@@ -15,7 +15,6 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from dlcp.agents.background_session import BackgroundResult, BackgroundSession
-from dlcp.agents.clock import lateness
 from dlcp.agents.costs import costs_of
 from dlcp.agents.handles import AgentError, AgentHandle
 from dlcp.agents.jobs import JobSpec
@@ -264,7 +263,7 @@ class Conductor:
         background = observed.background.totals if observed.background is not None else {}
         values: dict[str, float] = {
             "rx_overflow": sum(map(_overflow, statistics.values())) + background.get("rx_overflow", 0),
-            "sched_late_s": lateness([late_s for found in statistics.values() for late_s in found["waits_late_s"]]),
+            **fidelity.wake_ups(found["waits_late_s"] for found in statistics.values()),
             **seen.values,
         }
         if seen.ports is not None:

@@ -5,8 +5,11 @@ A value out of bounds makes a run `suspect`; it never stops it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from dlcp.agents.clock import lateness
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,10 @@ BOUNDS: dict[str, Bound] = {
         0.005, "s", "99th percentile of how late agents woke, of all their waits together",
         "40 frame times at 100 Mbit/s: later than that it shows as compute that the job did not have; together, "
         "because one agent's waits, 50 to 200, are too few for that percentile",
+    ),
+    "host_late_s": Bound(
+        0.005, "s", "90th percentile of how late one host's agent woke, of the latest host",
+        "as sched_late_s; a host that is starved alone hides among the waits of many others",
     ),
     "timer_late_s": Bound(
         0.002, "s", "99th percentile of how late timers came at the priority of DLCP's engines",
@@ -100,6 +107,15 @@ BOUNDS: dict[str, Bound] = {
         "a plot over time with more holes hides what it should show",
     ),
 }  # fmt: skip
+
+
+def wake_ups(waits_s: Iterable[Sequence[float]]) -> dict[str, float]:
+    """How late agents woke: sched_late_s and host_late_s. waits_s: of each agent, how late its waits ended, seconds."""
+    found = list(waits_s)
+    return {
+        "sched_late_s": lateness([one for waits in found for one in waits]),
+        "host_late_s": max((lateness(waits, 0.9) for waits in found), default=0.0),
+    }
 
 
 def judge(values: dict[str, float]) -> dict[str, dict[str, Any]]:
