@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 # left on the whole machine, which run alone. All others are of whole fabrics: two at a time.
 SMALL := tests/unit/ tests/wire/
 ALONE := $(wildcard tests/emulate/test_theory_*.py) tests/emulate/test_queues.py tests/emulate/test_mishaps.py \
-	tests/emulate/test_killed_often.py
+	tests/emulate/test_killed_often.py tests/emulate/test_calibrate.py
 LABS := tests/lab/
 FABRICS := $(filter-out $(SMALL) $(LABS),$(wildcard tests/[a-z]*/))
 

@@ -191,10 +191,11 @@ def test_small_buckets_are_warned_of_after_scaling(tmp_path: Path) -> None:
     whole = small(tmp_path)
     assert whole.warnings == []
     assert scaled_down(whole, 2).warnings == []
-    warned = scaled_down(whole, 20).warnings
+    assert scaled_down(whole, 20).warnings == []
+    warned = scaled_down(whole, 40).warnings
     assert len(warned) == 2, "one for each job"
-    assert "byte_scale 2000" in warned[0].what
-    assert "12 packets" in warned[0].what
+    assert "byte_scale 4000" in warned[0].what
+    assert "6 packets" in warned[0].what
 
 
 def test_without_leave_nothing_is_scaled(tmp_path: Path) -> None:

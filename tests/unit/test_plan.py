@@ -13,7 +13,7 @@ from dlcp.errors import Problem
 from dlcp.model.result import RunResult
 from dlcp.model.workload import HostSettings
 from dlcp.runner.check import ready
-from dlcp.runner.estimate import estimate, expected_s
+from dlcp.runner.estimate import SET_UP_S, estimate, expected_s
 from dlcp.runner.execute import missing
 from dlcp.runner.outline import outline
 from dlcp.runner.plan import Plan, plan
@@ -189,8 +189,8 @@ def test_the_estimate_follows_the_ideal_and_then_what_was_measured(tmp_path: Pat
     results = {c.run.id: result_of(c, jct_s=10.0) for c in found.cells[:6]}
     informed = estimate(found, missing(found, results), results)
     assert informed.measured == 6
-    assert informed.seconds == pytest.approx(24 * (10 + 3))
-    assert informed.at_most_s == pytest.approx(24 * (30 + 3))
+    assert informed.seconds == pytest.approx(24 * (10 + SET_UP_S))
+    assert informed.at_most_s == pytest.approx(24 * (30 + SET_UP_S))
 
 
 def test_the_outline_as_data_is_json(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from experiments import small
 
 CLAIMS = {
     "headline", "headline-packets", "ring", "ablation", "tail", "compression", "scale", "gray-failure", "microburst",
-    "transpose", "two-jobs", "loss-tolerance", "uneven-loss",
+    "transpose", "two-jobs", "loss-tolerance", "uneven-loss", "message-size",
 }  # fmt: skip
 """The experiments that carry the published claims."""
 LONGEST_S = 90 * 60
