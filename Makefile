@@ -41,7 +41,7 @@ test: setup-dev  ## every test; those that need root or a kernel feature say so 
 	$(BIN)/pytest -q $(ALONE) || status=1; \
 	exit $$status
 
-verify: setup-dev  ## the long proofs: the emulated switch against queueing theory, 50 kills, failures of a lab (15 minutes, root)
+verify: setup-dev  ## the long proofs: the emulated switch against queueing theory, 50 kills, failures of a lab (20 minutes, root)
 	@status=0; \
 	$(BIN)/pytest -q -m long $(ALONE) || status=1; \
 	$(BIN)/pytest -q -n 2 --dist loadfile -m long $(addprefix --ignore=,$(ALONE)) $(SMALL) $(FABRICS) $(LABS) || status=1; \
