@@ -58,7 +58,7 @@ def _make(parts: list[Part], results: Path) -> ExitCode:
     codes = [ExitCode.FINE]
     for number, planned in enumerate(parts, 1):
         part = planned
-        if not part.todo:
+        if not part.todo and not part.to_tune:
             continue
         screen.console().print(f"\n{number}/{len(parts)} {part.name}", style="bold")
         try:

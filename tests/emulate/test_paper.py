@@ -62,3 +62,7 @@ def test_two_experiments(tmp_path: Path) -> None:
         before = {path: path.stat().st_mtime_ns for path in results}
         assert "0 of 6 runs to make" in dlcp(*command, cwd=tmp_path).stdout
         assert {path: path.stat().st_mtime_ns for path in (tmp_path / "results").glob("*/*/result.json")} == before
+
+    (tmp_path / "calm.yaml").write_text(yaml.safe_dump(calm | {"schemes": schemes}))
+    dlcp(*command, cwd=tmp_path, limit_s=120)
+    assert (tmp_path / "tuned" / "calm.yaml").is_file(), "all its runs are there, by the default that was not searched"

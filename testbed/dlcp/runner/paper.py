@@ -14,6 +14,7 @@ from dlcp.model.document import read_document
 from dlcp.model.experiment import Experiment
 from dlcp.model.load import experiment_names, find_experiment
 from dlcp.runner.check import Ready, ready
+from dlcp.runner.estimate import estimate
 from dlcp.runner.execute import Execution, Listener, execute
 from dlcp.runner.outline import Outline, outline
 from dlcp.runner.plan import Cell, Unsupported, usual_substrate
@@ -54,9 +55,10 @@ class Part:
     @property
     def seconds(self) -> float:
         """What they take, with those of its searches, as far as is known."""
-        if self.outline is None or not self.todo:
+        if self.outline is None:
             return 0.0
-        return self.outline.estimate.seconds * (1 + self.to_tune / len(self.todo))
+        a_run_s = estimate(self.outline.plan, list(self.cells), {}).seconds / len(self.cells)
+        return self.outline.estimate.seconds + self.to_tune * a_run_s
 
 
 def shipped() -> list[str]:
