@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+import time
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -32,3 +34,10 @@ def test_what_the_program_itself_writes_is_no_other_tree(checkout: Path, changed
     found = provenance.collect(seed=1)
     assert found["dirty"] is dirty
     assert len(found["commit"]) == 40
+
+
+def test_a_result_says_when_it_was_made() -> None:
+    before = time.time()
+    made = datetime.fromisoformat(provenance.collect(seed=1)["made_at"])
+    assert made.utcoffset() == timedelta(0)
+    assert before <= made.timestamp() <= time.time()

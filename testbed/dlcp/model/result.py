@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 FORMAT_VERSION = 5
+RESULT_FILE = "result.json"
 
 Status = Literal["ok", "failed", "unsupported", "suspect"]
 
@@ -197,3 +200,11 @@ class RunResult(BaseModel):
     fidelity: dict[str, dict[str, Any]] = Field(default_factory=dict)
     expect: list[dict[str, Any]] = Field(default_factory=list)
     provenance: dict[str, Any] = Field(default_factory=dict)
+
+    def made_at(self, folder: Path) -> float:
+        """When the run was made, seconds since 1970. Of older results, which do not say: when its file in `folder` was
+        written, which copying changes."""
+        try:
+            return datetime.fromisoformat(str(self.provenance["made_at"])).timestamp()
+        except (KeyError, ValueError):
+            return (folder / RESULT_FILE).stat().st_mtime

@@ -108,7 +108,7 @@ class Results:
     @property
     def expect(self) -> tuple[Expectation, ...]:
         """What the experiment expected when the newest run was made."""
-        newest = max(self.runs, key=lambda run: (run.path / "result.json").stat().st_mtime_ns).result
+        newest = max(self.runs, key=_made_at).result
         return tuple(Expectation.model_validate(entry) for entry in newest.expect)
 
     def labels(self, job: str | None = None) -> tuple[str, ...]:
@@ -276,13 +276,17 @@ def _read_table(run: Run, name: str, wanted: tuple[str, ...]) -> pd.DataFrame | 
                         scheme=result.scheme)  # fmt: skip
 
 
+def _made_at(run: Run) -> float:
+    return run.result.made_at(run.path)
+
+
 def _newest_configuration(runs: list[Run]) -> tuple[list[Run], list[LeftOut]]:
     """Keep, for each (label, job), the configuration of the newest run, and one run a repeat."""
     kept: list[Run] = []
     stale: list[LeftOut] = []
     configuration: dict[tuple[str, str], str] = {}
     seen: set[tuple[str, str, int]] = set()
-    for run in sorted(runs, key=lambda run: (run.path / "result.json").stat().st_mtime_ns, reverse=True):
+    for run in sorted(runs, key=_made_at, reverse=True):
         cell = (run.result.label, run.result.job)
         if configuration.setdefault(cell, _configuration(run)) != _configuration(run):
             stale.append(LeftOut(run.path, f"{run.result.label}, {run.result.job}: an older configuration"))

@@ -8,7 +8,7 @@ from typing import Any
 
 from dlcp.errors import Problem
 from dlcp.model.result import RunResult
-from dlcp.runner.store import RESULT_FILE, Invalid, Store, stores
+from dlcp.runner.store import Invalid, Store, stores
 
 
 @dataclass
@@ -76,5 +76,5 @@ def _experiment(store: Store) -> ExperimentStatus:
     )
 
 
-def _made_at(store: Store, result: RunResult) -> int:
-    return (store.folder / result.run_id / RESULT_FILE).stat().st_mtime_ns
+def _made_at(store: Store, result: RunResult) -> float:
+    return result.made_at(store.folder / result.run_id)

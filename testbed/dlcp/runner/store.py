@@ -20,10 +20,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from dlcp.errors import Problem
-from dlcp.model.result import FORMAT_VERSION, TABLE_SINCE, TABLES, RunResult
+from dlcp.model.result import FORMAT_VERSION, RESULT_FILE, TABLE_SINCE, TABLES, RunResult
 from dlcp.model.tables import check_table
 
-RESULT_FILE = "result.json"
 UNFINISHED = ".tmp"
 _RUN = re.compile(r"[0-9a-f]{12}")
 _UNFINISHED_RUN = re.compile(rf"{_RUN.pattern}(\.replaced)?\.tmp")

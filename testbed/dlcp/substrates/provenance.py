@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ _PACKAGES = ("dlcp", "numpy", "mininet", "torch", "pyarrow", "pydantic")
 
 def collect(seed: int) -> dict[str, Any]:
     """Commit (empty outside a git checkout), whether the tree that runs depend on differs from it, versions, kernel,
-    cores, sysctls."""
+    cores, sysctls, and when this was asked (UTC)."""
     versions = {}
     for name in _PACKAGES:
         try:
@@ -43,6 +44,7 @@ def collect(seed: int) -> dict[str, Any]:
         "machine": platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "seed": seed,
+        "made_at": datetime.now(UTC).isoformat(),
         "sysctls": {name: value for name in SYSCTLS if (value := _sysctl(name)) is not None},
     }
 
