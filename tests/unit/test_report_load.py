@@ -240,3 +240,11 @@ def test_load__what_is_newer_is_said_by_the_result_not_by_a_copied_file(experime
         edit(experiment / name, repeat=repeat, provenance=had["provenance"] | made)
     os.utime(experiment / "dlcp-real-0" / "result.json", (10, 10))
     assert [run.result.run_id for run in load(experiment).of(REAL, "DLCP")] == ["dlcp-real-0"]
+
+
+def test_load__knows_an_experiment_by_its_name_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "results" / "smoke").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Problem) as caught:
+        load(Path("smoke"))
+    assert caught.value.hint == "did you mean results/smoke?"

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dlcp.errors import Problem
+
 FORMAT_VERSION = 5
 RESULT_FILE = "result.json"
 
@@ -208,3 +210,10 @@ class RunResult(BaseModel):
             return datetime.fromisoformat(str(self.provenance["made_at"])).timestamp()
         except (KeyError, ValueError):
             return (folder / RESULT_FILE).stat().st_mtime
+
+
+def no_results(folder: Path) -> Problem:
+    """Of a results folder that is not there; with the one that was meant, if an experiment's name was given alone."""
+    meant = Path("results") / folder
+    hint = f"did you mean {meant}?" if meant.is_dir() else "make one with: dlcp run EXPERIMENT"
+    return Problem(str(folder), "no such results directory", hint)

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from dlcp.errors import Problem
 from dlcp.model.experiment import Expectation
-from dlcp.model.result import FORMAT_VERSION, SINCE, TABLES, RunResult
+from dlcp.model.result import FORMAT_VERSION, SINCE, TABLES, RunResult, no_results
 from dlcp.report.digest import RunDigest, digest_all
 from dlcp.report.regime import facts_of_jobs
 
@@ -215,7 +215,7 @@ def load(path: Path, only: Collection[str] | None = None) -> Results:
 
 def _run_directories(path: Path) -> list[Path]:
     if not path.is_dir():
-        raise Problem(str(path), "no such results directory", "make one with: dlcp run EXPERIMENT")
+        raise no_results(path)
     if (path / "result.json").is_file():
         return [path]
     found = [file.parent for pattern in ("*/result.json", "*/*/result.json") for file in path.glob(pattern)]

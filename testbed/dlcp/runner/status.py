@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dlcp.errors import Problem
-from dlcp.model.result import RunResult
+from dlcp.model.result import RunResult, no_results
 from dlcp.runner.store import Invalid, Store, stores
 
 
@@ -43,7 +43,7 @@ class ExperimentStatus:
 def status(results: Path) -> list[ExperimentStatus]:
     """Of every experiment under results/, or of one results/<experiment>. Problem when there is none."""
     if not results.is_dir():
-        raise Problem(str(results), "no such results directory", "make one with: dlcp run EXPERIMENT")
+        raise no_results(results)
     found = stores(results)
     if not found and (one := Store(results.parent, results.name)) and (one.finished() or one.unfinished()):
         found = [one]
