@@ -112,7 +112,7 @@ def _row(part: Part) -> dict[str, object]:
         "experiment": part.name,
         "runs": len(part.cells),
         "to_make": len(part.todo),
-        "to_tune": part.to_tune,
+        "to_tune": len(part.to_tune),
         "minutes": round(part.seconds / 60, 1),
         "reduced": reduction(part.whole.experiment),
         "cannot": part.cannot,

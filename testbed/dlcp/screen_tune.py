@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from dlcp.model.tuning import Point, Search
-from dlcp.runner.estimate import SET_UP_S, expected_s
+from dlcp.runner.estimate import guess_s
 from dlcp.runner.plan import Cell
 from dlcp.runner.tune import Tuner, Tuning
 from dlcp.screen import console, minutes, print_rows
@@ -21,8 +21,11 @@ def print_tuning_summary(tuner: Tuner, todo: Sequence[Cell]) -> None:
         out.print(Text(f"{line}: it is made again", style="yellow"), soft_wrap=True)
     points = sum(len(search.points) for search in tuner.searches)
     text = f"{len(tuner.searches)} searches with {points} points: "
-    seconds = sum(expected_s(cell.run) + SET_UP_S for cell in todo)
-    text += f"{len(todo)} runs to make, about {minutes(seconds)}, a guess from the ideal times" if todo else "all done"
+    text += (
+        f"{len(todo)} runs to make, about {minutes(guess_s(todo))}, a guess from the ideal times"
+        if todo
+        else "all done"
+    )
     out.print(text, soft_wrap=True)
 
 

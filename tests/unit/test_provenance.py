@@ -40,4 +40,4 @@ def test_a_result_says_when_it_was_made() -> None:
     before = time.time()
     made = datetime.fromisoformat(provenance.collect(seed=1)["made_at"])
     assert made.utcoffset() == timedelta(0)
-    assert before <= made.timestamp() <= time.time()
+    assert before - 0.001 <= made.timestamp() <= time.time()

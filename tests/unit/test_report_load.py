@@ -233,11 +233,13 @@ def test_load__says_what_to_do_when_there_is_nothing_or_too_much(experiment: Pat
         load(tmp_path)
 
 
-def test_load__what_is_newer_is_said_by_the_result_not_by_a_copied_file(experiment: Path) -> None:
-    for name, hour, repeat in (("dlcp-real-0", 9, 0), ("dlcp-real-1", 8, 0)):
+@pytest.mark.parametrize("older", [8, None])
+def test_load__what_is_newer_is_said_by_the_result_not_by_a_copied_file(experiment: Path, older: int | None) -> None:
+    """None: of a version that did not say it."""
+    for name, hour in (("dlcp-real-0", 9), ("dlcp-real-1", older)):
         had = json.loads((experiment / name / "result.json").read_text())
-        made = {"made_at": f"2026-01-01T0{hour}:00:00+00:00"}
-        edit(experiment / name, repeat=repeat, provenance=had["provenance"] | made)
+        made = {"made_at": f"2026-01-01T0{hour}:00:00.000+00:00"} if hour else {}
+        edit(experiment / name, repeat=0, provenance=had["provenance"] | made)
     os.utime(experiment / "dlcp-real-0" / "result.json", (10, 10))
     assert [run.result.run_id for run in load(experiment).of(REAL, "DLCP")] == ["dlcp-real-0"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -203,13 +202,10 @@ class RunResult(BaseModel):
     expect: list[dict[str, Any]] = Field(default_factory=list)
     provenance: dict[str, Any] = Field(default_factory=dict)
 
-    def made_at(self, folder: Path) -> float:
-        """When the run was made, seconds since 1970. Of older results, which do not say: when its file in `folder` was
-        written, which copying changes."""
-        try:
-            return datetime.fromisoformat(str(self.provenance["made_at"])).timestamp()
-        except (KeyError, ValueError):
-            return (folder / RESULT_FILE).stat().st_mtime
+    def made_at(self, folder: Path) -> tuple[str, int]:
+        """A key that sorts runs by when they were made. Those of older versions do not say it and come first, by when
+        their file in `folder` was written, which copying changes."""
+        return str(self.provenance.get("made_at", "")), (folder / RESULT_FILE).stat().st_mtime_ns
 
 
 def no_results(folder: Path) -> Problem:

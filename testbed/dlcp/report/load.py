@@ -276,7 +276,7 @@ def _read_table(run: Run, name: str, wanted: tuple[str, ...]) -> pd.DataFrame | 
                         scheme=result.scheme)  # fmt: skip
 
 
-def _made_at(run: Run) -> float:
+def _made_at(run: Run) -> tuple[str, int]:
     return run.result.made_at(run.path)
 
 

@@ -14,7 +14,7 @@ from dlcp.model.document import read_document
 from dlcp.model.experiment import Experiment
 from dlcp.model.load import experiment_names, find_experiment
 from dlcp.runner.check import Ready, ready
-from dlcp.runner.estimate import estimate
+from dlcp.runner.estimate import guess_s
 from dlcp.runner.execute import Execution, Listener, execute
 from dlcp.runner.outline import Outline, outline
 from dlcp.runner.plan import Cell, Unsupported, usual_substrate
@@ -30,7 +30,7 @@ class Part:
     whole: Ready
     outline: Outline | None
     cannot: str = ""
-    to_tune: int = 0
+    to_tune: tuple[Cell, ...] = ()
 
     @property
     def name(self) -> str:
@@ -55,10 +55,7 @@ class Part:
     @property
     def seconds(self) -> float:
         """What they take, with those of its searches, as far as is known."""
-        if self.outline is None:
-            return 0.0
-        a_run_s = estimate(self.outline.plan, list(self.cells), {}).seconds / len(self.cells)
-        return self.outline.estimate.seconds + self.to_tune * a_run_s
+        return (self.outline.estimate.seconds if self.outline is not None else 0.0) + guess_s(self.to_tune)
 
 
 def shipped() -> list[str]:
@@ -149,7 +146,7 @@ def _whole(name: str) -> Ready:
 
 def _part(whole: Ready, results: Path) -> Part:
     part = reduced(whole)
-    to_tune = len(Tuner(part).todo()) if part.untuned else 0
+    to_tune = tuple(trial.cell for trial in Tuner(part).todo()) if part.untuned else ()
     try:
         return Part(whole, outline(part, usual_substrate(whole), results), to_tune=to_tune)
     except MachineCannot as problem:

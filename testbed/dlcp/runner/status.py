@@ -76,5 +76,5 @@ def _experiment(store: Store) -> ExperimentStatus:
     )
 
 
-def _made_at(store: Store, result: RunResult) -> float:
+def _made_at(store: Store, result: RunResult) -> tuple[str, int]:
     return result.made_at(store.folder / result.run_id)

@@ -44,7 +44,7 @@ def collect(seed: int) -> dict[str, Any]:
         "machine": platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "seed": seed,
-        "made_at": datetime.now(UTC).isoformat(),
+        "made_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "sysctls": {name: value for name in SYSCTLS if (value := _sysctl(name)) is not None},
     }
 
