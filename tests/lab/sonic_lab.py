@@ -94,12 +94,13 @@ def server(lab: StubLab, ports: list[int], name: str) -> Iterator[None]:
         f"HostKey {lab.hostkey}", f"AuthorizedKeysFile {lab.client}", f"PidFile {lab.folder}/{name}.pid",
         "UsePAM no", "StrictModes no", "PasswordAuthentication no", "KbdInteractiveAuthentication no",
         "PermitRootLogin prohibit-password", "UseDNS no", "MaxSessions 100", "MaxStartups 100",
-        "Subsystem sftp internal-sftp", 
+        "Subsystem sftp internal-sftp",
         f"SetEnv HOME={lab.folder} PATH={lab.folder / 'bin'}:{os.environ['PATH']}",  # not this machine's .bashrc
     ]  # fmt: skip
     config.write_text("\n".join(words) + "\n")
     Path("/run/sshd").mkdir(exist_ok=True)
-    process = subprocess.Popen([str(program), "-D", "-f", str(config), "-E", str(lab.folder / f"{name}.log")])
+    words = [str(program), "-D", "-f", str(config), "-E", str(lab.folder / f"{name}.log")]
+    process = subprocess.Popen([*_with_sshd_user(lab.folder), *words])
     try:
         limit = 200
         while limit and not _answers(ports[-1]):
@@ -110,6 +111,21 @@ def server(lab: StubLab, ports: list[int], name: str) -> Iterator[None]:
         process.send_signal(signal.SIGTERM)
         process.wait(10)
         shutil.rmtree(lab.folder / "ssh", ignore_errors=True)
+
+
+def _with_sshd_user(folder: Path) -> list[str]:
+    """Return the start of a command that runs where the user exists that sshd parts its privileges with.
+
+    The package that would create it is never installed, since it starts a service; so a mount namespace of its own has
+    that line in its /etc/passwd.
+    """
+    accounts = Path("/etc/passwd").read_text(encoding="utf-8")
+    if any(line.startswith("sshd:") for line in accounts.splitlines()):
+        return []
+    passwd = folder / "passwd"
+    passwd.write_text(accounts.rstrip("\n") + "\nsshd:x:74:65534::/run/sshd:/usr/sbin/nologin\n", encoding="utf-8")
+    script = 'mount --bind "$0" /etc/passwd && exec "$@"'
+    return ["unshare", "--mount", "sh", "-c", script, str(passwd)]
 
 
 def _answers(port: int) -> bool:
