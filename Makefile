@@ -8,9 +8,11 @@ BIN := $(VENV)/bin
 # Tests of one thing each; those in labs, whose files each build one; and those that measure time, or look for what is
 # left on the whole machine, which run alone. All others are of whole fabrics: two at a time.
 SMALL := tests/unit/ tests/wire/
-ALONE := $(wildcard tests/emulate/test_theory_*.py) tests/emulate/test_queues.py tests/emulate/test_mishaps.py \
+ALONE := $(wildcard tests/emulate/test_theory_*.py) tests/emulate/test_invariance.py tests/emulate/test_queues.py tests/emulate/test_mishaps.py \
 	tests/emulate/test_killed_often.py tests/emulate/test_calibrate.py
 LABS := tests/lab/
+# Several tests run at a time on few cores: libraries that start a thread a core in each would fight over them.
+TESTS := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q
 FABRICS := $(filter-out $(SMALL) $(LABS),$(wildcard tests/[a-z]*/))
 
 .PHONY: help setup setup-dev emulate lab-demo paper test verify lint fuzz golden notebooks clean
@@ -35,16 +37,16 @@ paper: setup  ## the whole comparison: every published claim as an experiment, t
 
 test: setup-dev  ## every test; those that need root or a kernel feature say so when they are skipped
 	@status=0; \
-	$(BIN)/pytest -q -n 3 --dist loadfile $(SMALL) || status=1; \
-	$(BIN)/pytest -q -n 2 --dist worksteal $(addprefix --ignore=,$(ALONE)) $(FABRICS) || status=1; \
-	$(BIN)/pytest -q -n 2 --dist loadfile $(LABS) || status=1; \
-	$(BIN)/pytest -q $(ALONE) || status=1; \
+	$(TESTS) -n 2 --dist loadfile $(SMALL) || status=1; \
+	$(TESTS) -n 2 --dist worksteal $(addprefix --ignore=,$(ALONE)) $(FABRICS) || status=1; \
+	$(TESTS) -n 2 --dist loadfile $(LABS) || status=1; \
+	$(TESTS) $(ALONE) || status=1; \
 	exit $$status
 
 verify: setup-dev  ## the long proofs: the emulated switch against queueing theory, 50 kills, failures of a lab (20 minutes, root)
 	@status=0; \
-	$(BIN)/pytest -q -m long $(ALONE) || status=1; \
-	$(BIN)/pytest -q -n 2 --dist loadfile -m long $(addprefix --ignore=,$(ALONE)) $(SMALL) $(FABRICS) $(LABS) || status=1; \
+	$(TESTS) -m long $(ALONE) || status=1; \
+	$(TESTS) -n 2 --dist loadfile -m long $(addprefix --ignore=,$(ALONE)) $(SMALL) $(FABRICS) $(LABS) || status=1; \
 	exit $$status
 
 lint: setup-dev  ## ruff, mypy --strict, yamllint, ansible-lint

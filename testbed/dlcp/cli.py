@@ -18,6 +18,7 @@ from dlcp.cli_lab import lab
 from dlcp.cli_paper import paper
 from dlcp.cli_switch import LabFile, switch
 from dlcp.cli_tune import searched, tune
+from dlcp.cli_verify import verify
 from dlcp.errors import ExitCode, MachineCannot, Problem, Problems
 from dlcp.paths import install_command
 
@@ -364,6 +365,7 @@ def clean(
 
 app.command(tune)
 app.command(bench)
+app.command(verify)
 app.command(switch)
 app.command(hosts)
 app.command(lab)

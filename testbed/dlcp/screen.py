@@ -260,6 +260,42 @@ def print_capacity(rows: Sequence[Mapping[str, Any]], machine: str) -> None:
     console().print(escape(machine), soft_wrap=True)
 
 
+def print_invariance(found: Mapping[str, Any]) -> None:
+    """Cells of a sweep over time dilations, and what they say of the machine."""
+    rows = [
+        {
+            "scheme": one["label"],
+            "dilation": f"{one['dilation'] * found['time_dilation']:g}",
+            "busy loop": f"{one['planted']:.0%}" if one["planted"] else "",
+            "JCT ÷ dilation": "" if one["jct_lab_s"] is None else f"{one['jct_lab_s']:.3f} s",
+            "bias": "reference" if one["reference"] else _bias(one),
+            "ok": f"{one['ok']} of {one['ok'] + one['suspect'] + one['failed']}",
+            "objected": ", ".join(f"{name} {count}" for name, count in one["objected"].items()),
+            "verdict": "" if one["reference"] else one["verdict"],
+        }
+        for one in found["cells"]
+    ]
+    options, limit = found["options"], found["largest_bias"]
+    print_rows(rows, title=f"{found['experiment']}, job {options['job']}: what the machine adds to a run")
+    said = (
+        f"{_count(found['runs'], 'run')} against dilation {max(options['dilations']) * found['time_dilation']:g}: "
+        f"{found['false_ok']} believed with a bias beyond {limit:.0%}, {found['false_suspect']} suspect without one"
+    )
+    if found["untrusted"]:
+        said += (
+            f"; no reference run of {', '.join(found['untrusted'])} was believed, so nothing can be said there: "
+            "repeat on a quiet machine, or with a larger --dilation"
+        )
+    console().print(escape(said), soft_wrap=True)
+
+
+def _bias(cell: Mapping[str, Any]) -> str:
+    if cell["bias"] is None:
+        return "unknown"
+    width = "" if cell["half_width"] is None else f" ± {cell['half_width']:.1%}"
+    return f"{cell['bias']:+.1%}{width}"
+
+
 def _figure(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 

@@ -51,6 +51,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli_lab": {"model", "runner", "screen"},
     "screen_tune": {"model", "runner", "screen"},
     "cli_tune": {"model", "runner", "cli_bench", "screen", "screen_tune", "progress"},
+    "cli_verify": {"model", "runner", "cli_bench", "screen", "progress"},
     "cli_paper": {"runner", "report", "cli_bench", "screen", "progress"},
     "cli": {
         "model",
@@ -62,6 +63,7 @@ ALLOWED: dict[str, set[str]] = {
         "cli_lab",
         "cli_paper",
         "cli_tune",
+        "cli_verify",
         "screen",
         "progress",
     },

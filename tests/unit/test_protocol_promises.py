@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 from dtypes import added, energies, floats, full_packet, held, metrics, split
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -289,9 +290,16 @@ def check(world: World, messages: list[Message]) -> None:
         message.check(one.lost_bytes, one.lost_energy_share)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(cases)
 def test_every_promise_holds_whatever_the_network_does(case: Case) -> None:
+    check(*play(case))
+
+
+@pytest.mark.long
+@settings(max_examples=1000, deadline=None)
+@given(cases)
+def test_every_promise_holds_in_a_long_search(case: Case) -> None:
     check(*play(case))
 
 

@@ -26,7 +26,7 @@ COMMANDS = [
 ]
 EMULATES = ("dlcp run", "dlcp tune", "dlcp shell", "dlcp bench allreduce", "dlcp bench switch", "dlcp bench capacity",
             "dlcp switch verify", "dlcp doctor --calibrate", "dlcp lab", "dlcp hosts", "dlcp switch diff",
-            "dlcp switch apply", "dlcp switch rollback", "dlcp masks")  # fmt: skip
+            "dlcp switch apply", "dlcp switch rollback", "dlcp masks", "dlcp verify")  # fmt: skip
 """What takes minutes, root, a lab or a run of its own kind: proven in tests/crash, tests/emulate, tests/lab and
 tests/bench, and in tests/unit/test_inprocess.py."""
 WHOLE_PAPER = "dlcp paper"

@@ -61,6 +61,7 @@ def test_notebook__is_stored_without_outputs(notebook: Path) -> None:
     assert {cell["execution_count"] for cell in code} == {None}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [notebook.stem for notebook in NOTEBOOKS])
 def test_notebook__runs_from_the_stored_sample(name: str, executed: dict[str, list[Any]]) -> None:
     outputs = executed[name]
@@ -73,6 +74,7 @@ def test_notebook__runs_from_the_stored_sample(name: str, executed: dict[str, li
     assert len([one for one in outputs if "image/svg+xml" in one.get("data", {})]) == PICTURES[name]
 
 
+@pytest.mark.long
 def test_job_completion__by_hand_is_what_the_toolkit_says(executed: dict[str, list[Any]]) -> None:
     said = "".join(output.get("text", "") for output in executed["01_jct"])
     by_hand, toolkit = (line for line in said.splitlines() if line.startswith(("by hand:", "the toolkit:")))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dlcp.agents.core_waits import WaitMeter
 from dlcp.agents.machine import cores, cpu_busy_s
 from dlcp.model.result import Costs, HostCosts, MachineCosts
 
@@ -20,13 +21,16 @@ class CostMeter:
     def __init__(self) -> None:
         self._before = _cpu_s()
         self._machine_before_s = cpu_busy_s()
+        self._waits = WaitMeter()
 
     def read(self) -> dict[str, Any]:
-        """cpu_user_s, cpu_system_s; machine_cpu_s (busy seconds of all its cores), cores, boot: which machine it is."""
+        """cpu_user_s, cpu_system_s; machine_cpu_s (busy seconds of all its cores), cores, boot: which machine it is;
+        waits: see WaitMeter."""
         user_s, system_s = (now - before for now, before in zip(_cpu_s(), self._before, strict=True))
         return {
             "cpu_user_s": user_s, "cpu_system_s": system_s, "machine_cpu_s": cpu_busy_s() - self._machine_before_s,
             "cores": cores(), "boot": _BOOT_ID.read_text(encoding="ascii").strip(),
+            "waits": self._waits.read(),
         }  # fmt: skip
 
 

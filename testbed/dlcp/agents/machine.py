@@ -12,6 +12,8 @@ from typing import Any
 from dlcp.agents.beside import Beside
 
 SAMPLE_INTERVAL_S = 0.25
+_IDLE, _IOWAIT, _STOLEN = 4, 5, 8
+"""Columns of the line `cpu` of /proc/stat."""
 WHOLE = "machine"
 """What the machine that emulates all hosts is called in the table `hosts`."""
 
@@ -27,10 +29,17 @@ class MachineMonitor(Beside):
         self._name = name
         self.rows: list[dict[str, Any]] = []
         self.begun_s = time.monotonic()
+        self._stolen_before_s = _cpu_columns_s(_STOLEN)
 
     def cpu_busy(self, start_s: float, end_s: float) -> float:
         """See `mean_busy`."""
         return mean_busy(self.rows, self.begun_s, start_s, end_s)
+
+    def stolen(self) -> float:
+        """Share of all cores' time since the start that the hypervisor gave to other machines."""
+        return (_cpu_columns_s(_STOLEN) - self._stolen_before_s) / (
+            (time.monotonic() - self.begun_s) * (os.cpu_count() or 1)
+        )
 
     def softnet_dropped(self) -> int:
         """Packets dropped by softnet since the start."""
@@ -71,9 +80,13 @@ def cpu_busy_s() -> float:
     Not the sum of the busy columns, which a kernel may sample at its clock's ticks: a timer's work that ends before the
     next tick would not be seen. What is idle is measured.
     """
-    fields = [int(x) for x in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    away_s = (fields[3] + fields[4] + fields[7]) / os.sysconf("SC_CLK_TCK")
-    return time.monotonic() * (os.cpu_count() or 1) - away_s
+    return time.monotonic() * (os.cpu_count() or 1) - _cpu_columns_s(_IDLE, _IOWAIT, _STOLEN)
+
+
+def _cpu_columns_s(*columns: int) -> float:
+    """Sum of columns of the line `cpu` of /proc/stat (proc(5)): seconds of all cores since boot."""
+    fields = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()
+    return sum(int(fields[column]) for column in columns) / os.sysconf("SC_CLK_TCK")
 
 
 def _softnet_drops(file: Path = Path("/proc/net/softnet_stat")) -> int:

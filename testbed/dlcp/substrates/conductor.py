@@ -33,6 +33,9 @@ from dlcp.substrates.run_plan import RunPlan
 from dlcp.transport.codepoint import tos_of_queue
 
 Rows = list[dict[str, Any]]
+_UNCOUNTED_WAITS = dict.fromkeys(
+    ("core_wait", "host_core_wait"), "a host's kernel does not count waits for a core (CONFIG_SCHED_INFO)"
+)
 _ELSEWHERE = ("costs", "told", "waits_late_s")
 """Of an agent's counters, what stands in the result by itself or in sum."""
 
@@ -261,9 +264,11 @@ class Conductor:
         result.traffic = {self._plan.settings.kind: sum(job.messages["delivered_bytes"])}
         result.ideal = self._ideal(parts[0], job)
         background = observed.background.totals if observed.background is not None else {}
+        waits = {host: found["costs"]["waits"] for host, found in statistics.items()}
         values: dict[str, float] = {
             "rx_overflow": sum(map(_overflow, statistics.values())) + background.get("rx_overflow", 0),
             **fidelity.wake_ups(found["waits_late_s"] for found in statistics.values()),
+            **fidelity.core_waits(waits, observed.over_s - observed.start_s),
             **seen.values,
         }
         if seen.ports is not None:
@@ -272,15 +277,16 @@ class Conductor:
             late = background["late_flows"] + background["due_flows"] - background["started_flows"]
             values["background_offered"] = background["offered_bytes"] / due_bytes
             values["background_late"] = late / background["due_flows"]
-        result.fidelity = fidelity.judge(values)
-        result.unwatched = {name: why for name, why in seen.unwatched.items() if name not in values}
+        result.fidelity = fidelity.judge(values, self._plan.run.experiment.scaling.time_dilation)
+        unwatched = _UNCOUNTED_WAITS | seen.unwatched
+        result.unwatched = {name: why for name, why in unwatched.items() if name not in values}
         if broken := _broken_promises(parts, jobs):
             result.status, result.reason = "failed", broken
         elif reasons := fidelity.reasons(result.fidelity):
             result.status, result.reason = "suspect", reasons
         result.extra = _told(job.statistics)
         counters = {host: {k: v for k, v in found.items() if k not in _ELSEWHERE} for host, found in statistics.items()}
-        result.statistics |= counters | {"background": background} | seen.statistics
+        result.statistics |= counters | {"background": background, "core_waits": waits} | seen.statistics
 
     def _utilisation(self, ports: Rows, duration_s: float) -> float:
         """The busiest port's bytes against what its shaper lets through while the job ran, buffer emptied after."""

@@ -5,6 +5,7 @@ Inside, `dlcp.substrates.emulated_run` builds the fabric and conducts the run; i
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +13,7 @@ from typing import Self
 
 from pydantic import TypeAdapter
 
+from dlcp.agents.core_waits import open_softirq_files
 from dlcp.agents.handles import Zygote
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
@@ -44,13 +46,17 @@ class Emulation:
         `failed` and a reason. Raises Problem when the machine cannot run it at all.
         """
         zygote = self._zygote(run)
+        softirq = open_softirq_files()
+        files = [zygote.fileno(), *softirq]
         process = start_private(
             "dlcp.substrates.emulated_run:main",
-            [str(zygote.fileno())],
+            list(map(str, files)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            pass_fds=[zygote.fileno()],
+            pass_fds=files,
         )
+        for file in softirq:
+            os.close(file)
         try:
             request = {"run": TypeAdapter(Run).dump_python(run, mode="json"), "directory": str(directory.resolve())}
             return result_of(process, request, on_progress, "emulate", _REMEDY)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from pydantic import TypeAdapter
 
+from dlcp.agents.core_waits import SoftirqMeter
 from dlcp.agents.handles import AgentHandle, Zygote
 from dlcp.agents.machine import MachineMonitor
 from dlcp.errors import Problem
@@ -31,16 +32,18 @@ DRAIN_S = 2.0
 
 
 def main(arguments: list[str]) -> int:
-    """Entry point of start_private: the zygote's control socket; a conversation on stdin and stdout."""
+    """Entry point of start_private: the zygote's control socket, then the kernel's counters that SoftirqMeter reads; a
+    conversation on stdin and stdout."""
+    zygote_file, *softirq_files = map(int, arguments)
 
     def conduct(request: dict[str, Any], say: Say) -> None:
         plan = plan_run(TypeAdapter(Run).validate_python(request["run"]))
-        with closing(Zygote.adopt(int(arguments[0]))) as zygote:
+        with closing(Zygote.adopt(zygote_file)) as zygote:
 
             def on_progress(share: float, text: str) -> None:
                 say({"progress": share, "text": text})
 
-            site = EmulatedSite(plan, zygote)
+            site = EmulatedSite(plan, zygote, softirq_files)
             result = Conductor(plan, site, Path(request["directory"]), on_progress).conduct()
         say({"result": result.model_dump(mode="json")})
 
@@ -50,16 +53,18 @@ def main(arguments: list[str]) -> int:
 class EmulatedSite(QuickStart):
     """See Site. Nobody else is in the namespaces, so that the cookie is no secret; it is the plan's."""
 
-    def __init__(self, plan: RunPlan, zygote: Zygote) -> None:
+    def __init__(self, plan: RunPlan, zygote: Zygote, softirq_files: Sequence[int]) -> None:
         self.cookie = plan.cookie()
         self._plan = plan
         self._zygote = zygote
+        self._softirq_files = softirq_files
         experiment = plan.run.experiment
         self._fabric = Fabric(plan.graph, plan.intent, seed=plan.run.seed, host_settings=plan.hosts)
         self._timeline = timeline(experiment.faults, plan.graph, experiment.time_limit_s)
         self._effective: dict[str, Any] = {}
         self._hosts_before: HostLinks | None = None
         self._monitor = MachineMonitor()
+        self._softirq_wait_s: float | None = None
         self._watch: Watch | None = None
         self._player: FaultPlayer | None = None
         self._pauses: PauseLoop | None = None
@@ -93,9 +98,12 @@ class EmulatedSite(QuickStart):
         shaky = () if plan.intent.pfc is None else [port for _, port in fabric.switch_ports]
         every_s = plan.run.experiment.backlog_every_s
         with pausing(fabric, plan.graph, plan.intent) as self._pauses:
-            self._watch = Watch(fabric, plan.graph, every_s, [*shaky, *self._faulty_ports()])
+            dilation = plan.run.experiment.scaling.time_dilation
+            self._watch = Watch(fabric, plan.graph, every_s, [*shaky, *self._faulty_ports()], time_dilation=dilation)
+            softirq = SoftirqMeter(self._softirq_files)
             with self._monitor, self._watch:
                 yield
+            self._softirq_wait_s = softirq.wait_s()
 
     def playing(self, start_s: float) -> FaultPlayer:
         """See Site."""
@@ -113,11 +121,17 @@ class EmulatedSite(QuickStart):
             self._require_mended()
         values: dict[str, float] = {
             "cpu_busy": self._monitor.cpu_busy(start_s, end_s),
+            "cpu_stolen": self._monitor.stolen(),
             "softnet_dropped": self._monitor.softnet_dropped(),
             "timer_late_s": watch.late_s,
             "unaccounted_packets": len(unaccounted),
             **conserved_packets(self._hosts_before, hosts, ports, self._astray(strays)),
         }
+        unwatched = {}
+        if self._softirq_wait_s is not None:
+            values["softirq_wait"] = self._softirq_wait_s / (end_s - start_s)
+        else:
+            unwatched["softirq_wait"] = "the kernel's own threads are not seen from here, as in a container"
         if (share := watch.saturation.share) is not None:
             values["saturated_rate"] = share
         if self._plan.run.experiment.backlog_every_s is not None:
@@ -132,7 +146,10 @@ class EmulatedSite(QuickStart):
         if self._pauses is not None and self._plan.intent.pfc is not None:
             values |= {"pfc_late_s": self._pauses.late_s, "pfc_dropped_packets": _lost_in(self._plan.intent.pfc, ports)}
             statistics["pfc"] = self._pauses.data()
-        return Seen(ports, self._monitor.rows, values, watch.table(), warnings=warnings, statistics=statistics)
+        return Seen(
+            ports, self._monitor.rows, values, watch.table(), unwatched=unwatched, warnings=warnings,
+            statistics=statistics,
+        )  # fmt: skip
 
     def excuse(self, result: RunResult) -> None:
         """See Site: faults that were played, and those that lasted when it failed."""

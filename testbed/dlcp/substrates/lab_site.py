@@ -35,6 +35,8 @@ HEAD_START_S = 1.0
 """Commands go through SSH, one after the other: every agent has read its own by then."""
 UNWATCHED = {
     "timer_late_s": "it watches the cores that emulate a fabric; hosts' own lateness is sched_late_s",
+    "softirq_wait": "it watches the cores that emulate a fabric",
+    "cpu_stolen": "it watches the cores that emulate a fabric; what hosts' own threads waited is core_wait",
     "saturated_rate": "it watches an emulated port's shaper; ports of a lab send at their own rate",
     "vanished_packets": "hosts' interfaces carry what switches do not count, such as ARP and LLDP",
     "duplicated_packets": "hosts' interfaces carry what switches do not count, such as ARP and LLDP",

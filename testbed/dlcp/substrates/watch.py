@@ -24,9 +24,9 @@ from dlcp.substrates.fabric import Fabric
 from dlcp.switches.tc import FRAME_BYTES
 
 CANARY_S = 0.004
-"""A timer is tried so often: 250 a second take half a per cent of a core."""
+"""A timer is tried so often, in lab time: 250 a second take half a per cent of a core."""
 LOOK_EVERY_S = 0.02
-"""How often ports are looked at for one that is full."""
+"""How often ports are looked at for one that is full, in lab time."""
 STRETCH_FRAMES = 12
 """After so many frame times of the slowest full port the ports are looked at again: 1.5 ms at 100 Mbit/s."""
 MOST_PARTS = 12
@@ -86,15 +86,25 @@ class _Stretch:
 class Watch(Beside):
     """Watches a fabric from __enter__ to __exit__. every_s: how often backlogs are sampled; None = not.
 
-    shaky: ports (SWITCH-NEIGHBOUR) whose rate changes or pauses on purpose: they are not held to it.
+    shaky: ports (SWITCH-NEIGHBOUR) whose rate changes or pauses on purpose: they are not held to it. time_dilation:
+    emulated seconds for a second of the lab; what is done every few milliseconds is done as often in lab time.
     """
 
-    def __init__(self, fabric: Fabric, graph: Graph, every_s: float | None, shaky: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        graph: Graph,
+        every_s: float | None,
+        shaky: Collection[str] = (),
+        *,
+        time_dilation: float = 1.0,
+    ) -> None:
         super().__init__("watch")
         self.saturation = Saturation()
         self.samples = Samples()
         self._fabric = fabric
         self._every_s = every_s
+        self._own_every_s = {"canary": CANARY_S * time_dilation, "look": LOOK_EVERY_S * time_dilation}
         self._ports = fabric.switch_ports
         self._rates = np.array([graph.link_rate_bps(*port.split("-", 1)) / 8 for _, port in self._ports])
         self._steady = np.array([port not in shaky for _, port in self._ports], dtype=bool)
@@ -124,8 +134,8 @@ class Watch(Beside):
     def _work(self) -> None:
         go_ahead()
         now_s = time.monotonic()
-        due_s = {"canary": now_s + CANARY_S, "look": now_s + LOOK_EVERY_S, "end": math.inf}
-        every_s = {"canary": CANARY_S, "look": LOOK_EVERY_S}
+        every_s = dict(self._own_every_s)
+        due_s = {name: now_s + seconds for name, seconds in every_s.items()} | {"end": math.inf}
         if self._every_s is not None:
             due_s["sample"], every_s["sample"] = now_s, self._every_s
         while not self._over.is_set():

@@ -1,0 +1,66 @@
+"""`dlcp verify`: parse, call, print. As in cli.py, the command that needs a slow import is where it stands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from dlcp.cli_bench import Json
+from dlcp.errors import ExitCode
+
+verify = App(name="verify", help="Prove what results rest on.")
+
+
+@verify.command
+def machine(
+    experiment: str = "headline",
+    *,
+    job: str | None = None,
+    scheme: Annotated[list[str] | None, Parameter(negative="")] = None,
+    dilation: Annotated[list[float] | None, Parameter(negative="")] = None,
+    planted: Annotated[list[float] | None, Parameter(negative="")] = None,
+    repeats: int = 3,
+    json: Json = False,
+) -> int:
+    """Whether this machine is in the results: the same experiment at several time dilations (needs root).
+
+    Everything is stretched alike, so that JCT ÷ dilation would be the same at each, if the machine took no part; twice
+    the dilation is a machine twice as fast. A run that its monitors believe must be within 3 % of the largest
+    dilation's; exit code 4 when one is not, or when a reference is suspect itself.
+
+    * the experiment's own load against a machine twice, and four times, as fast: `dlcp verify machine headline`
+    * whether the monitors see others' work: `dlcp verify machine headline --scheme DLCP --planted 0.1 --planted 0.4`
+
+    Parameters
+    ----------
+    experiment
+        An experiment, or a path to its file.
+    job
+        One of its jobs; the first, if not given.
+    scheme
+        Label of a scheme; may be given several times. All of the experiment's, if not given.
+    dilation
+        A factor on the experiment's own time dilation; may be given several times. 1, 2 and 4, if not given.
+    planted
+        Share of one core that a busy loop takes beside the runs, but for the references; may be given several times.
+    repeats
+        Runs of each cell, with seeds of their own, in turn.
+    """
+    from dlcp import screen
+    from dlcp.model.load import find_experiment
+    from dlcp.progress import measuring_on
+    from dlcp.runner import invariance
+    from dlcp.runner.check import ready
+
+    experiment_ready = ready(find_experiment(experiment))
+    options = invariance.options_for(
+        experiment_ready, job, scheme, dilation or (1.0, 2.0, 4.0), [0.0, *(planted or ())], repeats
+    )
+    with measuring_on(screen.console(error=True)) as say:
+        trials = invariance.sweep(experiment_ready, options, say, lambda trial: None)
+    found = invariance.summary(experiment_ready, options, trials)
+    (screen.print_json if json else screen.print_invariance)(found)
+    if found["failed"]:
+        return ExitCode.RUN_FAILED
+    return ExitCode.SUSPECT if found["false_ok"] or found["untrusted"] else ExitCode.FINE
