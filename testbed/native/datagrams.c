@@ -17,6 +17,7 @@
 #endif
 
 #define SECOND UINT64_C(1000000000)
+#define STAMP_AGE_MOST_NS SECOND /* nothing waits for longer in a socket whose engine runs */
 enum { PREFETCH = 4 }; /* datagrams ahead of the one that is read */
 
 bool datagrams_receive(struct datagrams *datagrams)
@@ -93,13 +94,14 @@ static bool comes_from(const struct sockaddr_in *from, const struct peer_address
 	return false;
 }
 
-/* When a datagram came, by the monotonic clock. Without this, the time that a busy machine takes to wake this thread
+/* When a datagram came, in lab time as now_ns. Without this, the time that a busy machine takes to wake this thread
  * would look like a queue in the network. A stamp that makes no sense (the clock was set) counts as now. */
-static uint64_t arrival_ns(const struct ancillary *ancillary, uint64_t real_now_ns, uint64_t now_ns)
+static uint64_t arrival_ns(const struct dlcp_clock *clock, const struct ancillary *ancillary, uint64_t real_now_ns,
+			   uint64_t now_ns)
 {
-	uint64_t age_ns = real_now_ns - ancillary->real_ns;
+	uint64_t age_ns = dlcp_clock_lab_duration(clock, real_now_ns - ancillary->real_ns);
 
-	return ancillary->real_ns && age_ns < SECOND ? now_ns - age_ns : now_ns;
+	return ancillary->real_ns && age_ns < STAMP_AGE_MOST_NS ? now_ns - age_ns : now_ns;
 }
 
 /* One datagram, which is not a merged one. */
@@ -122,7 +124,7 @@ static uint32_t input_datagram(struct datagrams *datagrams, struct dlcp_protocol
 {
 	struct ancillary ancillary = read_ancillary(datagrams, i);
 	uint32_t size = datagrams->sizes[i], segment = ancillary.segment ? ancillary.segment : size;
-	uint64_t at_ns = arrival_ns(&ancillary, real_now_ns, now_ns);
+	uint64_t at_ns = arrival_ns(&datagrams->clock, &ancillary, real_now_ns, now_ns);
 	uint32_t offset = 0, packets = 0;
 
 	statistics->socket_overflow = datagrams->overflow;

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <stdbool.h>
 
+#include "clock.h"
 #include "engine.h"
 
 enum {
@@ -24,6 +25,7 @@ struct peer_address {
 };
 
 struct datagrams {
+	struct dlcp_clock clock; /* what the engine's times are read from */
 	int sockets[DLCP_SOURCE_PORTS_MOST]; /* the first sends and receives, others only send */
 	uint16_t ports[DLCP_SOURCE_PORTS_MOST];
 	int router; /* sends nothing: asked for the MTU of paths. In the same network namespace, whoever adds peers; 0 = none */

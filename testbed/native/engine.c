@@ -1,4 +1,6 @@
-/* The engine: its thread, its timer, the doors for the caller's threads. The sockets are in sockets.c and datagrams.c. */
+/* The engine: its thread, its timer, the doors for the caller's threads. The sockets are in sockets.c and datagrams.c.
+ * Times are of the lab (clock.h) but where a name begins with host_.
+ */
 #define _GNU_SOURCE
 #include "engine.h"
 
@@ -31,6 +33,7 @@
  * stay true. On links so slow that this takes longer than the longest nap, a packet is rare enough to be woken for. */
 enum { NAP_PACKETS = 2 };
 #define LONGEST_NAP_NS 2500000.0
+#define LARGEST_DILATION 1e6 /* beyond it a link of 1 Tbit/s has less than 1 Mbit/s */
 enum { LONGEST_LINGER = 10, BURSTS_AT_ONCE = 64, STREAM_PACKETS = 8 };
 
 struct dlcp_engine {
@@ -50,12 +53,19 @@ struct dlcp_engine {
 
 static _Thread_local char sentence[DLCP_ERROR_BYTES]; /* of this thread's latest call that failed */
 
-static uint64_t now_ns(void)
+/* This host's clock. */
+static uint64_t host_now_ns(void)
 {
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec;
+}
+
+/* The clock that engine and protocol reckon with: lab time. */
+static uint64_t now_ns(const struct dlcp_engine *engine)
+{
+	return dlcp_clock_lab(&engine->datagrams.clock, host_now_ns());
 }
 
 static void wake(const struct dlcp_engine *engine)
@@ -73,17 +83,17 @@ static uint64_t transmit(struct dlcp_engine *engine)
 
 	for (int i = 0; i < BURSTS_AT_ONCE; i++) {
 		enum datagrams_sent sent;
-		uint64_t now = now_ns();
+		uint64_t now = now_ns(engine);
 
 		if (datagrams->pending && now - datagrams->pending_since_ns >= STUCK_NS)
 			datagrams_abandon(datagrams, &engine->statistics);
 		if (!datagrams->pending && !dlcp_protocol_poll_transmit(engine->protocol, now, &datagrams->burst))
-			return dlcp_protocol_next_timer(engine->protocol, now_ns());
+			return dlcp_protocol_next_timer(engine->protocol, now_ns(engine));
 		sent = datagrams_send(datagrams, now, &engine->statistics);
 		if (sent == DATAGRAMS_BLOCKED)
 			return datagrams->pending_since_ns + STUCK_NS;
 		if (sent == DATAGRAMS_NO_BUFFER)
-			return now_ns() + RETRY_NS;
+			return now_ns(engine) + RETRY_NS;
 	}
 	return 0;
 }
@@ -96,7 +106,7 @@ static void note_lateness(struct dlcp_engine *engine, uint64_t late_ns)
 		engine->statistics.timer_late_max_ns = late_ns;
 }
 
-/* Sleep until a packet, a time, a caller, or room in a socket that has none; while data stream in, let some gather
+/* Sleep until a packet, a time (of the lab), a caller, or room in a socket that has none; while data stream in, let some gather
  * instead of the packet, but miss no timer and no caller. ppoll and not epoll: a socket that an epoll watches runs its
  * callback whenever a packet that it sent is freed, 0.1 us each. */
 static void sleep_until_something(struct dlcp_engine *engine, uint64_t at_ns, bool blocked, bool streams)
@@ -106,12 +116,13 @@ static void sleep_until_something(struct dlcp_engine *engine, uint64_t at_ns, bo
 		{ .fd = streams ? -1 : engine->datagrams.sockets[0], .events = POLLIN },
 		{ .fd = blocked ? engine->datagrams.sender : -1, .events = POLLOUT },
 	};
-	uint64_t now = now_ns(), callers, left_ns;
+	uint64_t host_now = host_now_ns(), now = dlcp_clock_lab(&engine->datagrams.clock, host_now), callers, left_ns;
 	bool naps = streams && at_ns > now + engine->nap_ns;
 
 	if (naps)
 		at_ns = now + engine->nap_ns;
-	left_ns = at_ns > now ? at_ns - now : 0;
+	at_ns = dlcp_clock_host(&engine->datagrams.clock, at_ns); /* from here on this host's clock counts */
+	left_ns = at_ns > host_now ? at_ns - host_now : 0;
 	struct timespec left = { .tv_sec = (time_t)(left_ns / SECOND), .tv_nsec = (long)(left_ns % SECOND) };
 	int count;
 
@@ -120,11 +131,11 @@ static void sleep_until_something(struct dlcp_engine *engine, uint64_t at_ns, bo
 	count = ppoll(watched, sizeof watched / sizeof *watched, at_ns == NEVER ? NULL : &left, NULL);
 	if (watched[0].revents && read(engine->event, &callers, sizeof callers) < 0)
 		callers = 0; /* somebody's write is on its way: it wakes again */
-	now = now_ns();
+	host_now = host_now_ns();
 	pthread_mutex_lock(&engine->lock);
 	engine->statistics.wakeups++;
 	if (count == 0 && !naps)
-		note_lateness(engine, now > at_ns ? now - at_ns : 0);
+		note_lateness(engine, host_now > at_ns ? host_now - at_ns : 0);
 	pthread_mutex_unlock(&engine->lock);
 }
 
@@ -150,7 +161,7 @@ struct farewell {
 static bool may_leave(struct dlcp_engine *engine, struct farewell *farewell)
 {
 	struct dlcp_statistics statistics;
-	uint64_t now = now_ns();
+	uint64_t now = now_ns(engine);
 
 	if (!engine->closing)
 		return false;
@@ -180,7 +191,7 @@ static uint32_t input(struct dlcp_engine *engine)
 {
 	uint32_t sending = dlcp_protocol_sending(engine->protocol), packets;
 
-	packets = datagrams_input(&engine->datagrams, engine->protocol, now_ns(), &engine->statistics);
+	packets = datagrams_input(&engine->datagrams, engine->protocol, now_ns(engine), &engine->statistics);
 	if (dlcp_protocol_sending(engine->protocol) < sending && datagrams_holds_data(&engine->datagrams))
 		datagrams_abandon(&engine->datagrams, &engine->statistics);
 	return packets;
@@ -248,15 +259,23 @@ static void free_engine(struct dlcp_engine *engine)
 	free(engine);
 }
 
-struct dlcp_engine *dlcp_engine_new(const struct dlcp_engine_config *config, char *error, size_t error_bytes)
+struct dlcp_engine *dlcp_engine_new(const struct dlcp_engine_config *given, char *error, size_t error_bytes)
 {
 	struct dlcp_engine *engine = calloc(1, sizeof *engine);
+	struct dlcp_engine_config lab = *given, *config = &lab;
 	pthread_condattr_t attributes;
 
 	if (!engine) {
 		snprintf(error, error_bytes, "no memory");
 		return NULL;
 	}
+	if (given->time_dilation && !(given->time_dilation >= 1 && given->time_dilation <= LARGEST_DILATION)) {
+		snprintf(error, error_bytes, "time dilation %g is not between 1 and %g", given->time_dilation, LARGEST_DILATION);
+		free(engine);
+		return NULL;
+	}
+	engine->datagrams.clock = dlcp_clock_new(given->time_dilation, host_now_ns());
+	lab.protocol.link_bps *= engine->datagrams.clock.dilation; /* what the link carries in a second of the lab */
 	engine->event = engine->datagrams.sockets[0] = -1;
 	engine->linger_ns = config->linger_ns ? config->linger_ns : DEFAULT_LINGER_NS;
 	pthread_mutex_init(&engine->lock, NULL);
@@ -285,11 +304,23 @@ int dlcp_engine_port(const struct dlcp_engine *engine)
 	return engine->datagrams.ports[0];
 }
 
+/* What the protocol says in words has its own seconds: tell the reader, whose clock is another. */
+static void say_whose_time(const struct dlcp_engine *engine, char *text, size_t text_bytes)
+{
+	size_t used = strlen(text);
+
+	if (used && dlcp_clock_dilates(&engine->datagrams.clock))
+		snprintf(text + used, text_bytes - used, " (in seconds of the lab, each %g s here)",
+			 engine->datagrams.clock.dilation);
+}
+
 /* Copy the protocol's sentence out while the lock is held; pass its code on. */
 static int told(struct dlcp_engine *engine, int code)
 {
 	if (code < 0)
 		snprintf(sentence, sizeof sentence, "%s", dlcp_protocol_error(engine->protocol));
+	if (code == DLCP_ERROR_PEER_GONE)
+		say_whose_time(engine, sentence, sizeof sentence);
 	return code;
 }
 
@@ -310,7 +341,7 @@ int dlcp_engine_add_peer(struct dlcp_engine *engine, uint16_t rank, const char *
 
 	pthread_mutex_lock(&engine->lock);
 	if (datagrams_peer_address(&engine->datagrams, address, port, source_ports, source_count, &peer, why, sizeof why)) {
-		code = told(engine, dlcp_protocol_add_peer(engine->protocol, rank, now_ns()));
+		code = told(engine, dlcp_protocol_add_peer(engine->protocol, rank, now_ns(engine)));
 		if (code == DLCP_OK)
 			engine->datagrams.peers[rank] = peer;
 	} else {
@@ -333,13 +364,32 @@ int dlcp_engine_declare(struct dlcp_engine *engine, uint16_t tensor, const struc
 	return code;
 }
 
+/* A caller's deadlines in lab time; 0, which is none, stays 0. */
+static void read_deadlines(const struct dlcp_clock *clock, const struct dlcp_deadline *deadlines, uint32_t count,
+			   struct dlcp_deadline *lab)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		uint64_t after_ns = dlcp_clock_lab_duration(clock, deadlines[i].after_first_ns);
+
+		lab[i] = deadlines[i];
+		lab[i].at_ns = dlcp_clock_lab(clock, deadlines[i].at_ns);
+		lab[i].after_first_ns = deadlines[i].after_first_ns && !after_ns ? 1 : after_ns;
+	}
+}
+
 int dlcp_engine_receive(struct dlcp_engine *engine, uint16_t peer, const struct dlcp_key *key,
 			const struct dlcp_destination *to)
 {
+	struct dlcp_deadline deadlines[DLCP_DEADLINES];
+	struct dlcp_destination lab = *to;
 	int code;
 
+	if (to->deadline_count <= DLCP_DEADLINES) { /* else the protocol refuses them all */
+		read_deadlines(&engine->datagrams.clock, to->deadlines, to->deadline_count, deadlines);
+		lab.deadlines = deadlines;
+	}
 	pthread_mutex_lock(&engine->lock);
-	code = told(engine, dlcp_protocol_receive(engine->protocol, peer, key, to, now_ns()));
+	code = told(engine, dlcp_protocol_receive(engine->protocol, peer, key, &lab, now_ns(engine)));
 	if (dlcp_protocol_has_completion(engine->protocol)) /* all of it came before it was expected */
 		pthread_cond_broadcast(&engine->completed);
 	pthread_mutex_unlock(&engine->lock);
@@ -355,12 +405,12 @@ int dlcp_engine_send(struct dlcp_engine *engine, uint16_t peer, const struct dlc
 
 	pthread_mutex_lock(&engine->tagging);
 	pthread_mutex_lock(&engine->lock);
-	code = told(engine, dlcp_protocol_prepare(engine->protocol, peer, key, from, now_ns(), &message));
+	code = told(engine, dlcp_protocol_prepare(engine->protocol, peer, key, from, now_ns(engine), &message));
 	pthread_mutex_unlock(&engine->lock);
 	if (code == DLCP_OK) {
 		dlcp_protocol_tag(engine->protocol, message, from);
 		pthread_mutex_lock(&engine->lock);
-		dlcp_protocol_commit(engine->protocol, message, now_ns());
+		dlcp_protocol_commit(engine->protocol, message, now_ns(engine));
 		pthread_mutex_unlock(&engine->lock);
 	}
 	pthread_mutex_unlock(&engine->tagging);
@@ -368,9 +418,17 @@ int dlcp_engine_send(struct dlcp_engine *engine, uint16_t peer, const struct dlc
 	return code;
 }
 
+/* A completion's instants by this host's clock; 0, which is none, stays 0. */
+static void tell_instants(const struct dlcp_clock *clock, struct dlcp_completion *completion)
+{
+	completion->start_ns = dlcp_clock_host(clock, completion->start_ns);
+	completion->end_ns = dlcp_clock_host(clock, completion->end_ns);
+	completion->first_ns = dlcp_clock_host(clock, completion->first_ns);
+}
+
 int dlcp_engine_wait(struct dlcp_engine *engine, uint64_t timeout_ns, struct dlcp_completion *completions, int most)
 {
-	uint64_t until_ns = now_ns() + (timeout_ns < 3600 * SECOND ? timeout_ns : 3600 * SECOND);
+	uint64_t until_ns = host_now_ns() + (timeout_ns < 3600 * SECOND ? timeout_ns : 3600 * SECOND);
 	struct timespec until = { .tv_sec = (time_t)(until_ns / SECOND), .tv_nsec = (long)(until_ns % SECOND) };
 	int count = 0;
 
@@ -379,7 +437,7 @@ int dlcp_engine_wait(struct dlcp_engine *engine, uint64_t timeout_ns, struct dlc
 		if (pthread_cond_timedwait(&engine->completed, &engine->lock, &until) == ETIMEDOUT)
 			break;
 	while (count < most && dlcp_protocol_poll_completion(engine->protocol, &completions[count]))
-		count++;
+		tell_instants(&engine->datagrams.clock, &completions[count++]);
 	if (!count && dlcp_protocol_gone(engine->protocol) >= 0)
 		count = told(engine, DLCP_ERROR_PEER_GONE);
 	pthread_mutex_unlock(&engine->lock);
@@ -389,7 +447,8 @@ int dlcp_engine_wait(struct dlcp_engine *engine, uint64_t timeout_ns, struct dlc
 void dlcp_engine_describe(struct dlcp_engine *engine, char *text, size_t text_bytes)
 {
 	pthread_mutex_lock(&engine->lock);
-	dlcp_protocol_describe(engine->protocol, now_ns(), text, text_bytes);
+	dlcp_protocol_describe(engine->protocol, now_ns(engine), text, text_bytes);
+	say_whose_time(engine, text, text_bytes);
 	pthread_mutex_unlock(&engine->lock);
 }
 
@@ -408,12 +467,18 @@ void dlcp_engine_statistics(struct dlcp_engine *engine, struct dlcp_engine_stati
 
 int dlcp_engine_peer_statistics(struct dlcp_engine *engine, uint16_t rank, struct dlcp_peer_statistics *statistics)
 {
+	const struct dlcp_clock *clock = &engine->datagrams.clock;
 	int code;
 
 	pthread_mutex_lock(&engine->lock);
 	code = dlcp_protocol_peer_statistics(engine->protocol, rank, statistics);
 	pthread_mutex_unlock(&engine->lock);
-	return code;
+	if (code != DLCP_OK)
+		return code;
+	statistics->min_rtt_ns = dlcp_clock_host_duration(clock, statistics->min_rtt_ns);
+	statistics->srtt_ns = dlcp_clock_host_duration(clock, statistics->srtt_ns);
+	statistics->rttvar_ns = dlcp_clock_host_duration(clock, statistics->rttvar_ns);
+	return DLCP_OK;
 }
 
 const char *dlcp_engine_error(void)

@@ -2,6 +2,9 @@
  *
  * Functions that return int give 0 (or a count) or a negative enum dlcp_error; dlcp_engine_error() has the sentence.
  * Any thread may call; one at a time waits. The engine's own thread does the rest.
+ *
+ * Under time dilation all that the engine and the protocol do by themselves, they do in lab time. Every instant and duration
+ * that a call passes or returns (deadlines, timeouts, completions, round-trip times) is of this host: CLOCK_MONOTONIC.
  */
 #ifndef DLCP_ENGINE_H
 #define DLCP_ENGINE_H
@@ -11,8 +14,10 @@
 /* cffi: begin */
 enum { DLCP_SOURCE_PORTS_MOST = 16 };
 
+/* Times in it, the protocol's too, are in lab time; link_bps is the rate of this host's link as it is. */
 struct dlcp_engine_config {
 	struct dlcp_config protocol;
+	double time_dilation;     /* a second of the lab takes so many here; at least 1, 0 = 1. See clock.h */
 	char address[16];         /* IPv4 to bind, dotted */
 	uint16_t port;            /* 0 = any */
 	uint32_t receive_bytes;   /* wanted receive buffer; 0 = 8 MB */
@@ -35,7 +40,7 @@ struct dlcp_engine_statistics {
 	int32_t last_send_errno;
 	uint64_t strange_address, truncated, receive_errors;
 	uint64_t receive_calls, wakeups;
-	uint64_t timer_wakeups, timer_late_sum_ns, timer_late_max_ns; /* how late this thread ran */
+	uint64_t timer_wakeups, timer_late_sum_ns, timer_late_max_ns; /* how late this thread ran, by this host's clock */
 	uint64_t cpu_ns;               /* of the engine's thread */
 	int32_t realtime_errno;        /* why the thread has no real-time priority; 0 = it has */
 };

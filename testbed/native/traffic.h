@@ -17,9 +17,9 @@ enum {
 	DLCP_TRAFFIC_DATAGRAM_BYTES = 1440,   /* DLCP_PAYLOAD_BYTES: a packet of background is one of DLCP's payload */
 	DLCP_TRAFFIC_DATAGRAM_MOST = 1472,    /* at an MTU of 1500 */
 	DLCP_TRAFFIC_FRAME_OVERHEAD = 42,     /* UDP, IPv4, Ethernet: what a link carries beside a datagram's bytes */
-	DLCP_TRAFFIC_GROUP_NS = 500000,       /* line time of the datagrams handed to the kernel at once */
+	DLCP_TRAFFIC_GROUP_NS = 500000,       /* line time, in the lab, of the datagrams handed to the kernel at once */
 	DLCP_TRAFFIC_GROUP_MOST = 44,         /* below the kernel's 64 segments of a send, and below 64 KiB at any size */
-	DLCP_TRAFFIC_LATE_NS = 5000000,       /* a flow that starts so late no longer meets the traffic it was meant to */
+	DLCP_TRAFFIC_LATE_NS = 5000000,       /* a flow that starts so late, in lab time, no longer meets the traffic it was meant to */
 	DLCP_TRAFFIC_PORTS = 14000,           /* source ports of a TCP lane */
 };
 
@@ -40,14 +40,16 @@ struct dlcp_flow_sent {
 
 /* flows, sent: arrays of `count`, the caller's, until the source is closed. datagram_bytes: of a full datagram; UDP only.
  * port: the source port of a UDP lane; a TCP flow's is `port` plus its number modulo DLCP_TRAFFIC_PORTS, so that
- * switches that hash flows choose alike whenever the plan is carried out; 0 = any. */
+ * switches that hash flows choose alike whenever the plan is carried out; 0 = any. time_dilation: a second of the lab takes
+ * so many here, at least 1: what the source decides by itself (groups, which flows are late) is the same in lab time.
+ * Instants and rates are of this host. */
 struct dlcp_lane {
 	const struct dlcp_flow *flows;
 	struct dlcp_flow_sent *sent;
 	uint32_t count;
 	uint16_t datagram_bytes, port;
 	uint8_t tos, tcp;
-	double rate_bps;
+	double rate_bps, time_dilation;
 };
 
 struct dlcp_place {
@@ -90,9 +92,9 @@ struct dlcp_sink_statistics {
 struct dlcp_source;
 struct dlcp_sink;
 
-/* How many full datagrams a UDP lane hands to the kernel at once: what goes over the line in DLCP_TRAFFIC_GROUP_NS, at
- * least one; of a rate of 0, as many as may be. */
-uint32_t dlcp_traffic_group(double rate_bps, uint16_t datagram_bytes);
+/* How many full datagrams a UDP lane hands to the kernel at once: what goes over the line in DLCP_TRAFFIC_GROUP_NS of the
+ * lab, at least one; of a rate of 0, as many as may be. */
+uint32_t dlcp_traffic_group(double rate_bps, uint16_t datagram_bytes, double time_dilation);
 
 /* A source at an IPv4 address. Copies lanes and sinks. NULL on failure: errno; EINVAL for a plan that cannot be carried
  * out. */
@@ -105,9 +107,10 @@ void dlcp_source_stop(struct dlcp_source *source, struct dlcp_source_statistics 
 void dlcp_source_close(struct dlcp_source *source);
 
 /* A sink at an IPv4 address and port (0 = any free one), of UDP and TCP, that counts from now on. expected, arrivals:
- * arrays of `count`, by the flows' numbers; the caller's, until the sink is closed. NULL on failure: errno. */
+ * arrays of `count`, by the flows' numbers; the caller's, until the sink is closed. time_dilation: how long the thread rests
+ * between batches, which TCP's windows feel, is the same in lab time. NULL on failure: errno. */
 struct dlcp_sink *dlcp_sink_new(const char *address, uint16_t port, uint32_t cookie, const struct dlcp_expected *expected,
-				struct dlcp_arrival *arrivals, uint32_t count);
+				struct dlcp_arrival *arrivals, uint32_t count, double time_dilation);
 int dlcp_sink_port(const struct dlcp_sink *sink);
 /* Bytes that have come so far, of flows of the plan. */
 uint64_t dlcp_sink_bytes(const struct dlcp_sink *sink);

@@ -48,7 +48,7 @@ bool lane_is_sound(const struct dlcp_lane *lane, uint32_t sink_count)
 {
 	if (!lane->tcp && (lane->datagram_bytes < DLCP_TRAFFIC_HEADER_BYTES || lane->datagram_bytes > DLCP_TRAFFIC_DATAGRAM_MOST))
 		return false;
-	if (!(lane->rate_bps >= 0) || (lane->tcp && lane->port > UINT16_MAX - DLCP_TRAFFIC_PORTS))
+	if (!(lane->rate_bps >= 0) || !(lane->time_dilation >= 1) || (lane->tcp && lane->port > UINT16_MAX - DLCP_TRAFFIC_PORTS))
 		return false;
 	for (uint32_t i = 0; i < lane->count; i++) {
 		const struct dlcp_flow *flow = &lane->flows[i];
@@ -61,9 +61,10 @@ bool lane_is_sound(const struct dlcp_lane *lane, uint32_t sink_count)
 	return true;
 }
 
-uint32_t dlcp_traffic_group(double rate_bps, uint16_t datagram_bytes)
+uint32_t dlcp_traffic_group(double rate_bps, uint16_t datagram_bytes, double time_dilation)
 {
-	double line = rate_bps / 8e9 * DLCP_TRAFFIC_GROUP_NS / (double)(datagram_bytes + DLCP_TRAFFIC_FRAME_OVERHEAD);
+	double group_ns = DLCP_TRAFFIC_GROUP_NS * time_dilation;
+	double line = rate_bps / 8e9 * group_ns / (double)(datagram_bytes + DLCP_TRAFFIC_FRAME_OVERHEAD);
 
 	if (rate_bps == 0 || line > DLCP_TRAFFIC_GROUP_MOST)
 		return DLCP_TRAFFIC_GROUP_MOST;
@@ -74,6 +75,7 @@ void lane_begin(struct lane *lane, const struct dlcp_lane *plan)
 {
 	lane->plan = *plan;
 	lane->ns_per_byte = plan->rate_bps > 0 ? 8e9 / plan->rate_bps : 0;
-	lane->group_bytes = (uint64_t)dlcp_traffic_group(plan->rate_bps, plan->datagram_bytes) * plan->datagram_bytes;
+	lane->group_bytes = (uint64_t)dlcp_traffic_group(plan->rate_bps, plan->datagram_bytes, plan->time_dilation) *
+			    plan->datagram_bytes;
 	begin_flow(lane, 0);
 }

@@ -33,8 +33,9 @@ enum {
 	RECEIVE_BUFFER_BYTES = 8 << 20,
 	CONNECTIONS_MOST = 16384, /* at once; one that finds no room is hung up on */
 	WAITING_CONNECTIONS = 1024,
-	REST_NS = 10000000, /* after a batch: at 1 Gbit/s a megabyte waits in the meantime, which the buffer holds */
+	REST_NS = 10000000, /* of the lab, after a batch: at 1 Gbit/s a megabyte waits in the meantime, which the buffer holds */
 	REST_TCP_NS = 1000000, /* where flows over TCP may come: their window must open in time */
+	DILATION_MOST = 1000000, /* as the engine's */
 	READ_BYTES = 1 << 20,
 	ANCILLARY_BYTES = CMSG_SPACE(sizeof(struct timespec)),
 };
@@ -61,7 +62,7 @@ struct dlcp_sink {
 	uint16_t port;
 	pthread_t thread;
 	bool running;
-	int64_t realtime_ahead_ns;
+	int64_t realtime_ahead_ns, rest_ns;
 	_Atomic uint64_t bytes;
 	struct dlcp_sink_statistics statistics;
 };
@@ -264,7 +265,7 @@ static void accept_guests(struct dlcp_sink *sink)
 static void *run_sink(void *argument)
 {
 	struct dlcp_sink *sink = argument;
-	const struct timespec rest = { .tv_nsec = sink->room ? REST_TCP_NS : REST_NS };
+	const struct timespec rest = { .tv_sec = sink->rest_ns / 1000000000, .tv_nsec = sink->rest_ns % 1000000000 };
 	bool stopping = false;
 
 	while (!stopping) {
@@ -349,7 +350,7 @@ static bool make_room(struct dlcp_sink *sink)
 }
 
 struct dlcp_sink *dlcp_sink_new(const char *address, uint16_t port, uint32_t cookie, const struct dlcp_expected *expected,
-				struct dlcp_arrival *arrivals, uint32_t count)
+				struct dlcp_arrival *arrivals, uint32_t count, double time_dilation)
 {
 	struct sockaddr_in local = { .sin_family = AF_INET, .sin_port = htons(port) };
 	struct dlcp_sink *sink = calloc(1, sizeof *sink);
@@ -364,12 +365,13 @@ struct dlcp_sink *dlcp_sink_new(const char *address, uint16_t port, uint32_t coo
 	sink->arrivals = arrivals;
 	sink->epoll = epoll_create1(EPOLL_CLOEXEC);
 	sink->stopping = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (inet_pton(AF_INET, address, &local.sin_addr) == 1) {
+	if (inet_pton(AF_INET, address, &local.sin_addr) == 1 && time_dilation >= 1 && time_dilation <= DILATION_MOST) {
 		error = 0;
 		if (sink->epoll < 0 || sink->stopping < 0 || !make_room(sink) || !open_sockets(sink, local) ||
 		    !watch(sink, sink->datagrams, DATAGRAMS_EVENT) || !watch(sink, sink->listener, LISTENER_EVENT) ||
 		    !watch(sink, sink->stopping, STOP_EVENT))
 			error = errno;
+		sink->rest_ns = (int64_t)((sink->room ? REST_TCP_NS : REST_NS) * time_dilation);
 	}
 	if (!error)
 		error = pthread_create(&sink->thread, NULL, run_sink, sink);

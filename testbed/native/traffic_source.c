@@ -224,7 +224,7 @@ static void perform(struct dlcp_source *source, struct lane *lane, int64_t now)
 		sent->started_ns = now;
 		source->statistics.started_flows++;
 		source->statistics.due_flows++;
-		source->statistics.late_flows += late_ns > DLCP_TRAFFIC_LATE_NS;
+		source->statistics.late_flows += (double)late_ns > DLCP_TRAFFIC_LATE_NS * lane->plan.time_dilation;
 	}
 	if (lane->plan.tcp)
 		connect_flow(source, (uint32_t)(lane - source->lanes));

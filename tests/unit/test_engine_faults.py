@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
 
 import numpy as np
 import pytest
+from two_hosts import NEEDS_ROOT, WITHIN_S, hosts
 
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.endpoint import Leg, MessageKey, TransportError
@@ -26,7 +22,6 @@ ELEMENTS = 500_000
 SLOW_BPS = 2e7
 """The tensor takes 0.8 s: whatever happens after the first packet happens in mid-tensor."""
 SILENCE_S = 0.5
-WITHIN_S = 20.0
 KEY = MessageKey(3, 0, Leg.PUSH)
 SENDER = """
 import sys, time
@@ -93,49 +88,7 @@ def test_a_peer_that_ends_in_mid_tensor_is_an_error_that_names_rank_tensor_and_w
         assert receiver.statistics()["data_packets_received"] < 1389, "it was over before"
 
 
-Result = TypeVar("Result")
-
-
-class Host:
-    """A thread with a network namespace of its own. What is opened there stays there."""
-
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1)
-        self.id = self.do(self._leave)
-
-    @staticmethod
-    def _leave() -> int:
-        new_network = 0x40000000  # CLONE_NEWNET; os.unshare comes with Python 3.12
-        if ctypes.CDLL(None, use_errno=True).unshare(new_network):
-            raise OSError(ctypes.get_errno(), "unshare")
-        return threading.get_native_id()
-
-    def do(self, what: Callable[[], Result]) -> Result:
-        return self._thread.submit(what).result(WITHIN_S)
-
-    def ip(self, words: str) -> None:
-        self.do(lambda: subprocess.run(["ip", *words.split()], check=True, timeout=WITHIN_S))
-
-    def close(self) -> None:
-        self._thread.shutdown()
-
-
-@contextmanager
-def hosts() -> Iterator[tuple[Host, Host]]:
-    """198.18.0.1 and 198.18.0.2, joined by a pair of interfaces, each called wire0."""
-    a, b = Host(), Host()
-    try:
-        a.ip(f"link add wire0 type veth peer name wire0 netns {b.id}")
-        for host, address in ((a, "198.18.0.1/30"), (b, "198.18.0.2/30")):
-            host.ip(f"address add {address} dev wire0")
-            host.ip("link set wire0 up")
-        yield a, b
-    finally:
-        a.close()
-        b.close()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces; run as root")
+@NEEDS_ROOT
 def test_a_link_that_is_down_for_a_second_delays_a_tensor_and_no_more() -> None:
     data, got = np.arange(ELEMENTS, dtype=np.float32), np.empty(ELEMENTS, np.float32)
     with hosts() as (here, there):
@@ -158,7 +111,7 @@ def test_a_link_that_is_down_for_a_second_delays_a_tensor_and_no_more() -> None:
     assert np.array_equal(got, data)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces; run as root")
+@NEEDS_ROOT
 def test_a_path_for_smaller_packets_is_refused_with_its_size_and_counted_when_it_shrinks_later() -> None:
     with hosts() as (here, there):
         there.ip("link set wire0 mtu 1400")

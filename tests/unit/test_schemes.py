@@ -9,12 +9,13 @@ from dlcp import schemes
 from dlcp.model.experiment import Scaling
 from dlcp.model.workload import Job, Profile
 from dlcp.runner.show import details
-from dlcp.schemes.base import Scheme, UnfitError
+from dlcp.schemes.base import Scheme, UnfitError, hosts_for, settings_for
 from dlcp.transport.compression import compressor_class
 from dlcp.transport.tagging import data_queues
 
 LAB = Scaling(lab_rate="10 Gbit/s", byte_scale=100)
 DILATED = Scaling(lab_rate="10 Gbit/s", byte_scale=10, time_dilation=10)
+NOT_DILATED = Scaling(lab_rate="10 Gbit/s", byte_scale=10)
 BUFFER_BYTES = 40_000
 JOB = Job(workload="model", workers=("h1", "h2"), servers=("h3",), iterations=10)
 RING = Job(workload="model", workers=("h1", "h2"), pattern="ring", iterations=10)
@@ -91,10 +92,37 @@ def test_tcp__is_left_as_linux_ships_it() -> None:
     assert scheme.intent(BUFFER_BYTES).queues == {}
 
 
-def test_tcp__its_timer_is_stretched_with_time() -> None:
-    assert schemes.scheme_class("tcp")().hosts(DILATED).rto_min_s == pytest.approx(2.0)
-    assert schemes.scheme_class("tcp-tuned")().hosts(DILATED).rto_min_s == pytest.approx(0.05)
-    assert schemes.scheme_class("tcp-tuned")().hosts(LAB).rto_min_s == pytest.approx(0.005)
+@pytest.mark.parametrize("name", schemes.names())
+def test_hosts_for__stretches_what_linux_lets_be_set_under_every_scheme(name: str) -> None:
+    """A background over TCP has timers, too, beside a scheme that asks nothing of the hosts."""
+    scheme = schemes.scheme_class(name)()
+    lab, dilated = hosts_for([scheme], LAB), hosts_for([scheme], DILATED)
+    assert lab == scheme.hosts(LAB), "without dilation hosts are as the scheme says"
+    assert dilated.rto_min_s == pytest.approx(10 * (0.2 if lab.rto_min_s is None else lab.rto_min_s))
+    assert dilated.sysctls == lab.sysctls | {
+        "net.ipv4.tcp_comp_sack_delay_ns": "10000000", "net.ipv4.tcp_comp_sack_slack_ns": "1000000",
+    }  # fmt: skip
+    asked = scheme.hosts(DILATED)
+    assert asked == scheme.hosts(LAB), "a scheme speaks of lab time"
+
+
+@pytest.mark.parametrize(
+    ("name", "floor_s"), [("tcp", None), ("tcp-tuned", 0.005), ("dctcp", 0.005), ("bytescheduler", 0.005),
+                          ("p3", 0.005)],
+)  # fmt: skip
+def test_hosts__schemes_over_tcp_inherit_the_floor_of_the_timer(name: str, floor_s: float | None) -> None:
+    assert schemes.scheme_class(name)().hosts(LAB).rto_min_s == floor_s
+
+
+@pytest.mark.parametrize("name", schemes.names())
+def test_settings_for__carries_the_dilation_and_changes_nothing_else(name: str) -> None:
+    scheme = schemes.scheme_class(name)()
+    if name != "masked":  # which needs a job with real gradients
+        job = TRANSPOSE if name == "optireduce" else JOB
+        scheme = scheme.for_job(job.model_copy(update={"iterations": 200}), MODEL)
+    stretched, lab = settings_for(scheme, DILATED), settings_for(scheme, NOT_DILATED)
+    assert (stretched.time_dilation, lab.time_dilation) == (10, 1)
+    assert stretched.model_copy(update={"time_dilation": 1.0}) == lab, "times of a scheme are lab seconds"
 
 
 def test_dlcp__drops_only_the_droppable_and_keeps_room_for_control() -> None:
@@ -163,9 +191,9 @@ def test_dlcp__dctcp_needs_marks_and_drops_only_the_droppable(selective_drop: st
     assert droppable.mark == (selective_drop == "off")
 
 
-def test_dlcp__timelys_thresholds_are_stretched_with_time() -> None:
+def test_dlcp__timelys_thresholds_are_in_lab_time() -> None:
     settings = dlcp(t_low_s="1 ms", t_high_s="3 ms").transport(DILATED)
-    assert (settings.t_low_s, settings.t_high_s) == (pytest.approx(0.01), pytest.approx(0.03))
+    assert (settings.t_low_s, settings.t_high_s) == (pytest.approx(0.001), pytest.approx(0.003))
     assert dlcp().transport(DILATED).t_low_s == 0, "0 leaves them to what is measured"
 
 
@@ -249,7 +277,7 @@ def test_dctcp__asks_the_kernel_for_it_and_switches_for_marks() -> None:
     assert hosts.sysctls["net.ipv4.tcp_congestion_control"] == settings.tcp_congestion_control == "dctcp"
     assert hosts.sysctls["net.ipv4.tcp_ecn"] == "1"
     assert settings.tcp_ecn
-    assert hosts.rto_min_s == pytest.approx(0.05)
+    assert hosts.rto_min_s == pytest.approx(0.005)
     (profile, *_) = scheme.intent(BUFFER_BYTES).queue(0).profiles
     assert profile is not None
     assert profile.mark

@@ -83,11 +83,11 @@ int main(void)
 	expected[FLOWS - 1] = (struct dlcp_expected){ .bytes = UINT64_MAX, .source = { 127, 0, 0, 1 } };
 	endless[0] = (struct dlcp_flow){ .bytes = UINT64_MAX, .number = FLOWS - 1 };
 	struct dlcp_lane lanes[] = {
-		{ bursts, sent[0], BURSTS, 1440, 0, 0, 0, 1e9 },
-		{ streams, sent[1], STREAMS, 0, 0, 0x20, 1, 0 },
-		{ endless, sent[2], 1, 1440, 0, 0, 0, 1e7 },
+		{ bursts, sent[0], BURSTS, 1440, 0, 0, 0, 1e9, 1 },
+		{ streams, sent[1], STREAMS, 0, 0, 0x20, 1, 0, 1 },
+		{ endless, sent[2], 1, 1440, 0, 0, 0, 1e7, 1 },
 	};
-	sink = dlcp_sink_new("127.0.0.2", 0, COOKIE, expected, arrivals, FLOWS);
+	sink = dlcp_sink_new("127.0.0.2", 0, COOKIE, expected, arrivals, FLOWS, 1);
 	require(sink != NULL, "no sink");
 	place.port = (uint16_t)dlcp_sink_port(sink);
 	source = dlcp_source_new("127.0.0.1", COOKIE, lanes, 3, &place, 1);
@@ -110,7 +110,7 @@ int main(void)
 	/* An end in the middle of everything: connections that nobody reads, groups that are due. */
 	memset(arrivals, 0, sizeof arrivals);
 	memset(sent, 0, sizeof sent);
-	sink = dlcp_sink_new("127.0.0.2", 0, COOKIE, expected, arrivals, FLOWS);
+	sink = dlcp_sink_new("127.0.0.2", 0, COOKIE, expected, arrivals, FLOWS, 1);
 	place.port = (uint16_t)dlcp_sink_port(sink);
 	source = dlcp_source_new("127.0.0.1", COOKIE, lanes, 3, &place, 1);
 	require(sink && source && dlcp_source_start(source, now()) == 0, "not started again");

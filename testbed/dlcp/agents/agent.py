@@ -119,6 +119,7 @@ class Agent:
         assert self._role is not None
         self.progress["state"] = "running"
         self._role.patience.give_up_at_s = give_up_at
+        self._role.patience.stall_timeout_s *= self._settings.time_dilation
         costs = CostMeter()
         self._rows = self._runner(at)
         note_coding(self._role, self._rows)

@@ -31,7 +31,8 @@ class HostTraffic:
         if any(host in entry.sinks for entry in spec.entries):
             coming = plan.flows[plan.flows["sink"] == me]
             expected = _expected(spec, plan, coming, addresses, tos)
-            self._sink = Sink(addresses[host], BACKGROUND_PORT, cookie, expected)
+            dilation = spec.time_dilation
+            self._sink = Sink(addresses[host], BACKGROUND_PORT, cookie, expected, time_dilation=dilation)
         self._rows = [rows for rows in _by_lane(spec, plan.flows, me) if len(rows)]
         lanes = [_lane(spec, rows, spec.rates_bps[host], tos, i) for i, rows in enumerate(self._rows)]
         places = [(addresses.get(other, addresses[host]), BACKGROUND_PORT) for other in plan.hosts]
@@ -83,9 +84,10 @@ def _lane(spec: TrafficSpec, rows: Array, link_rate_bps: float, tos: list[int], 
     entry = spec.entries[number]
     flows = flow_array(rows["start_s"], rows["bytes"], rows["sink"], rows["number"])
     if isinstance(entry, Poisson) and entry.transport == "tcp":
-        return Lane(flows, tos[number], tcp=True, port=FIRST_SOURCE_PORT)
+        return Lane(flows, tos[number], tcp=True, port=FIRST_SOURCE_PORT, time_dilation=spec.time_dilation)
     rate_bps = entry.rate_bps if isinstance(entry, Constant) else link_rate_bps
-    return Lane(flows, tos[number], rate_bps=rate_bps, port=FIRST_SOURCE_PORT + index)
+    port = FIRST_SOURCE_PORT + index
+    return Lane(flows, tos[number], rate_bps=rate_bps, port=port, time_dilation=spec.time_dilation)
 
 
 def _expected(spec: TrafficSpec, plan: TrafficPlan, coming: Array, addresses: dict[str, str], tos: list[int]) -> Array:

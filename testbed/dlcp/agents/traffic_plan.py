@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from pydantic import Field
 
 from dlcp.errors import Problem
 from dlcp.model.base import Frozen
@@ -49,13 +50,17 @@ job's start."""
 
 
 class TrafficSpec(Frozen):
-    """What the plan follows from. rates_bps: of each host's link. horizon_s: flows are planned for so long."""
+    """What the plan follows from. rates_bps: of each host's link. horizon_s: flows are planned for so long.
+
+    Times and rates are as emulated. time_dilation: how many emulated seconds stand for one of the lab.
+    """
 
     entries: tuple[Background, ...]
     rates_bps: dict[str, float]
     seed: int
     horizon_s: float
     byte_scale: float = 1.0
+    time_dilation: float = Field(default=1.0, ge=1)
 
 
 @dataclass(frozen=True)
@@ -110,25 +115,29 @@ def host_rates_bps(graph: Graph) -> dict[str, float]:
     return {host: graph.host_link(host).rate_bps for host in graph.hosts}
 
 
-def offered(entry: Background, graph: Graph, byte_scale: float = 1.0) -> Offered:
-    """What an entry offers to a fabric in the mean; of a Poisson entry that was loaded with its table."""
+def offered(entry: Background, graph: Graph, byte_scale: float = 1.0, time_dilation: float = 1.0) -> Offered:
+    """What an entry offers to a fabric in the mean; of a Poisson entry that was loaded with its table.
+
+    time_dilation: in how many emulated seconds a lab second passes: datagrams leave in as large groups as in the lab.
+    """
     pairs = tuple((source, sink) for source in entry.sources for sink in partners(entry, source))
     if isinstance(entry, Constant):
         rate_bps = entry.rate_bps * len(pairs)
         packets_per_s = rate_bps / 8 / FRAME_BYTES
-        return Offered(packets_per_s, rate_bps, 0.0, packets_per_s * _group_cpu_s(entry.rate_bps), 0.0, pairs)
+        cpu = packets_per_s * _group_cpu_s(entry.rate_bps, time_dilation)
+        return Offered(packets_per_s, rate_bps, 0.0, cpu, 0.0, pairs)
     if isinstance(entry, Incast):
         share = sum(len([s for s in entry.sources if s != sink]) for sink in entry.sinks) / len(entry.sinks)
         flows_per_s = share / entry.interval_s
         burst_packets = math.ceil(entry.burst_bytes / DATAGRAM_BYTES)
         rate_bps = flows_per_s * 8 * (entry.burst_bytes + burst_packets * FRAME_OVERHEAD)
-        cpu = flows_per_s * burst_packets * _group_cpu_s(graph.slowest_host_bps)
+        cpu = flows_per_s * burst_packets * _group_cpu_s(graph.slowest_host_bps, time_dilation)
         return Offered(flows_per_s * burst_packets, rate_bps, flows_per_s, cpu, 0.0, pairs)
     sizes = _typical_sizes(entry, byte_scale)
     rate_bps = entry.load * sum(graph.host_link(source).rate_bps for source in entry.sources)
     flows_per_s = rate_bps / 8 / float(_frame_bytes(entry, sizes).mean())
     packets, least = float(_packets(entry, sizes).mean()), 1.0
-    cpu = flows_per_s * packets * _group_cpu_s(graph.slowest_host_bps)
+    cpu = flows_per_s * packets * _group_cpu_s(graph.slowest_host_bps, time_dilation)
     if entry.transport == "tcp":
         packets += CONNECTION_PACKETS + float(np.ceil(_packets(entry, sizes) / ACKNOWLEDGED_SEGMENTS).mean())
         least += CONNECTION_PACKETS + 1
@@ -136,9 +145,9 @@ def offered(entry: Background, graph: Graph, byte_scale: float = 1.0) -> Offered
     return Offered(flows_per_s * packets, rate_bps, flows_per_s, cpu, flows_per_s * least, pairs)
 
 
-def _group_cpu_s(rate_bps: float) -> float:
+def _group_cpu_s(rate_bps: float, time_dilation: float) -> float:
     """A datagram's share of waking up for its group."""
-    return SEND_CPU_S / group_datagrams(rate_bps)
+    return SEND_CPU_S / group_datagrams(rate_bps, time_dilation)
 
 
 def require_few(entry: int, flows_per_s: float, horizon_s: float) -> None:

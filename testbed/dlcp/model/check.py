@@ -42,7 +42,8 @@ def check_parts(document: Document, parts: Parts) -> Found:
     check_switches(notes, graph, parts.load_balancing, parts.shared_buffer, parts.queues)
     check_faults(notes, parts.faults, graph, parts.time_limit_s)
     if parts.pfc is not None:
-        check_pfc(notes, parts.pfc, graph, parts.port_buffer_bytes)
+        dilation = 1.0 if parts.scaling is None else parts.scaling.time_dilation
+        check_pfc(notes, parts.pfc, graph, parts.port_buffer_bytes, dilation)
     _check_buffer(notes, parts)
     hosts = graph.hosts if graph is not None else None
     for name, job in parts.jobs.items():

@@ -10,10 +10,10 @@ from dlcp.model.units import show_duration, show_size
 FASTEST_BPS = 100e6
 """Beyond it the emulated loop, which takes a millisecond and more, is too slow (facts of the emulated switch, PFC)."""
 _LEAST_HEADROOM_S = 0.002
-"""The loop's period, and as much again until a pause is in force."""
+"""The loop's period, and as much again until a pause is in force; lab time, as the loop's period is."""
 
 
-def check_pfc(notes: Notes, pfc: Pfc, graph: Graph | None, port_buffer_bytes: int | None) -> None:
+def check_pfc(notes: Notes, pfc: Pfc, graph: Graph | None, port_buffer_bytes: int | None, time_dilation: float) -> None:
     """port_buffer_bytes, graph: None where the file has another problem with them."""
     what = "PFC is experimental: a loop looks at the queues every ms and pauses all neighbours of a congested switch"
     hint = (
@@ -34,18 +34,19 @@ def check_pfc(notes: Notes, pfc: Pfc, graph: Graph | None, port_buffer_bytes: in
         what = f"xoff {show_size(pfc.xoff_bytes)} is not below port_buffer {show_size(port_buffer_bytes)}"
         notes.wrong(("pfc", "xoff"), what, "a queue would drop before it pauses anybody: a lower xoff")
     elif graph is not None:
-        _check_headroom(notes, pfc, graph, port_buffer_bytes - pfc.xoff_bytes)
+        _check_headroom(notes, pfc, graph, port_buffer_bytes - pfc.xoff_bytes, time_dilation)
 
 
-def _check_headroom(notes: Notes, pfc: Pfc, graph: Graph, headroom_bytes: int) -> None:
+def _check_headroom(notes: Notes, pfc: Pfc, graph: Graph, headroom_bytes: int, time_dilation: float) -> None:
+    least_s = _LEAST_HEADROOM_S * time_dilation
     into_bps = {
         switch: sum(graph.link_rate_bps(switch, node) for node in graph.neighbours[switch]) for switch in graph.switches
     }
     switch = max(into_bps, key=lambda name: into_bps[name])
     lasts_s = headroom_bytes * 8 / into_bps[switch]
-    if lasts_s < _LEAST_HEADROOM_S:
+    if lasts_s < least_s:
         what = (
             f"between xoff and port_buffer there are {show_size(headroom_bytes)}: what all neighbours of {switch} "
-            f"send in {show_duration(lasts_s)}, less than a pause takes ({show_duration(_LEAST_HEADROOM_S)})"
+            f"send in {show_duration(lasts_s)}, less than a pause takes ({show_duration(least_s)})"
         )
         notes.warn(("pfc", "xoff"), what, "a lower xoff or a larger port_buffer, if queues are to drop nothing")

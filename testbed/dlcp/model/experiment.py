@@ -24,9 +24,10 @@ of it would take their cores."""
 class Scaling(Frozen):
     """How a lab is shrunk into this machine (DESIGN.md, "Scaling a lab into a laptop").
 
-    Message sizes are divided by byte_scale; compute times and protocol timers are multiplied by time_dilation. What a
-    topology and the faults say is as emulated: links run at lab_rate / (byte_scale · time_dilation), and a delay there
-    is the lab's × time_dilation.
+    Message sizes are divided by byte_scale; compute times and every time constant of transports, agents and switches
+    are multiplied by time_dilation (EMULATOR.md, "Time dilation"). What a topology, the faults and the background say
+    is as emulated: links run at lab_rate / (byte_scale · time_dilation), and a delay there is the lab's times
+    time_dilation.
     scaled_down: by how much `--scale-down` has divided link rates and multiplied byte_scale, beyond what is written.
     """
 
@@ -120,7 +121,7 @@ class Experiment(Frozen):
     """Everything that defines a set of runs: schemes × jobs × repeats.
 
     load_balancing: switch → how it balances under every scheme; switches that are not named do as the scheme says.
-    flowlet_gap_s: the pause, in emulated time, that parts two flowlets; None = the scheme's.
+    flowlet_gap_s: the pause, in emulated time, that parts two flowlets; None = the scheme's, which is in lab time.
     backlog_every_s: how often every queue's backlog is sampled into the table `backlog`; None = never.
     """
 
@@ -173,7 +174,7 @@ def experiment_intent(experiment: Experiment, intent: QosIntent) -> QosIntent:
         "queues": _queues(experiment, intent),
         "shared_buffer_bytes": intent.shared_buffer_bytes if shared is None else shared.size_bytes,
         "switch_load_balancing": intent.switch_load_balancing | experiment.load_balancing,
-        "flowlet_gap_s": intent.flowlet_gap_s if gap_s is None else gap_s,
+        "flowlet_gap_s": intent.flowlet_gap_s * experiment.scaling.time_dilation if gap_s is None else gap_s,
         "pfc": experiment.pfc or intent.pfc,
     }
     return QosIntent.model_validate(intent.model_dump() | more)

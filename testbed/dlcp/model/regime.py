@@ -9,10 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from dlcp.model.experiment import Experiment
-from dlcp.model.workload import HostSettings, Job
+from dlcp.model.workload import LINUX_RTO_MIN_S, HostSettings, Job
 
-LINUX_RTO_FLOOR_S = 0.2
-"""TCP_RTO_MIN of Linux, HZ/5; a route may set another."""
 FRAME_BYTES = 1514
 """A full Ethernet frame at MTU 1500, as a queue counts it."""
 PACKET_BYTES = 1440
@@ -41,6 +39,6 @@ def regime(experiment: Experiment, job: Job, hosts: dict[str, HostSettings]) -> 
         "bucket_packets": round(job.bucket_bytes / PACKET_BYTES, 1),
     }
     for label, settings in hosts.items():
-        floor_s = settings.rto_min_s if settings.rto_min_s is not None else LINUX_RTO_FLOOR_S
+        floor_s = settings.rto_min_s if settings.rto_min_s is not None else LINUX_RTO_MIN_S
         found[f"{label}_rto_floor_lab_s"] = floor_s / scaling.time_dilation
     return found

@@ -282,7 +282,8 @@ class TransportSettings(Frozen):
     """What an agent must know to open its end of a scheme's transport. Pure data; sent to the agent as JSON.
 
     kind: "tcp", "dlcp", or "masked": nothing is sent, and `mask` says what of the gradients is lost. The rest is used
-    by the kind that knows it; times are already in emulated seconds.
+    by the kind that knows it. Times are lab seconds; time_dilation: how many seconds of the host each takes, which
+    endpoints apply to these times and to their own constants (schemes leave it at 1: schemes/base.py fills it in).
     tcp_low_water_bytes: how much the kernel takes beyond what may leave at once (0: as much as it likes).
     tcp_priority: front layers leave first. tcp_credit_bytes: of gradients under way (0: no limit). partition_bytes: in
     place of the job's bucket (0: that).
@@ -338,10 +339,27 @@ class TransportSettings(Frozen):
     at_once: int = Field(default=0, ge=0)
     hadamard: bool = False
     time_bounds: TimeBounds | None = None
+    time_dilation: float = Field(default=1.0, ge=1)
+
+
+LINUX_RTO_MIN_S = 0.2
+"""TCP_RTO_MIN of Linux (include/net/tcp.h): HZ/5."""
+LINUX_TIME_SYSCTLS_NS = {"net.ipv4.tcp_comp_sack_delay_ns": 1_000_000, "net.ipv4.tcp_comp_sack_slack_ns": 100_000}
+"""Durations of Linux's TCP that every network namespace may set, with Linux's own values (ip-sysctl.rst)."""
 
 
 class HostSettings(Frozen):
-    """What a scheme sets in a host's network stack: sysctls, and the floor of TCP's retransmission timer."""
+    """What a scheme sets in a host's network stack: sysctls, and the floor of TCP's retransmission timer, in lab time
+    until it is `dilated`."""
 
     sysctls: dict[str, str] = Field(default_factory=dict)
     rto_min_s: Duration | None = None
+
+    def dilated(self, time_dilation: float) -> HostSettings:
+        """The same in emulated time: with dilation, what Linux lets be set of TCP's times is set, whether the scheme
+        asks for it or not, since a background over TCP has timers, too. Its other times stay: see EMULATOR.md."""
+        if time_dilation == 1:
+            return self
+        floor_s = LINUX_RTO_MIN_S if self.rto_min_s is None else self.rto_min_s
+        times = {name: str(round(value * time_dilation)) for name, value in LINUX_TIME_SYSCTLS_NS.items()}
+        return HostSettings(sysctls=times | self.sysctls, rto_min_s=floor_s * time_dilation)

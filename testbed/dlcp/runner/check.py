@@ -21,7 +21,7 @@ from dlcp.model.workload import Workload
 from dlcp.paths import EXPERIMENTS, WORKLOADS
 from dlcp.runner.check_searches import check_searches
 from dlcp.runner.tuned import Wanted, answers, wanted
-from dlcp.schemes.base import Scheme, UnfitError, joint_hosts
+from dlcp.schemes.base import Scheme, UnfitError, hosts_for
 from dlcp.switches.render import render
 
 USUAL_SUBSTRATE = "emulate"
@@ -171,9 +171,9 @@ def _hosts_apart(document: Document, experiment: Experiment, built: dict[str, Sc
     problems = []
     for name, job in experiment.jobs.items():
         for choice in experiment.schemes if job.beside_scheme is not None else ():
-            both = [built[label].hosts(experiment.scaling) for label in (choice.label, job.beside_scheme or "")]
+            both = [built[label] for label in (choice.label, job.beside_scheme or "")]
             try:
-                joint_hosts(both)
+                hosts_for(both, experiment.scaling)
             except ValueError as error:
                 hint = "one of them must be a scheme on DLCP's engine, which asks nothing of the hosts"
                 what = f"{choice.label!r} beside {job.beside_scheme!r}: {error}"

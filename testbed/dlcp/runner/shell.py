@@ -9,6 +9,7 @@ from dlcp.paths import install_command
 from dlcp.runner.check import Ready
 from dlcp.runner.preflight import preflight_emulation
 from dlcp.runner.supported import require_supported
+from dlcp.schemes.base import hosts_for
 
 
 def open_shell(ready: Ready, label: str | None, command: str | None) -> int:
@@ -32,6 +33,7 @@ def open_shell(ready: Ready, label: str | None, command: str | None) -> int:
         experiment.topology.graph,
         experiment_intent(experiment, scheme.intent(experiment.port_buffer_bytes)),
         seed=experiment.seed,
-        host_settings=scheme.hosts(experiment.scaling),
+        host_settings=hosts_for([scheme], experiment.scaling),
+        time_dilation=experiment.scaling.time_dilation,
         command=command,
     )

@@ -12,6 +12,7 @@ from dlcp.model.topology import Graph, Link
 from dlcp.model.units import show_duration, show_fraction, show_rate, show_size
 from dlcp.model.workload import Constant, Incast, Job, Poisson
 from dlcp.runner.check import Ready
+from dlcp.schemes.base import hosts_for
 from dlcp.transport.tagging import PACKET_ELEMENTS
 
 ACK_BYTES = 64
@@ -21,7 +22,7 @@ ACK_BYTES = 64
 def stands_for(ready: Ready) -> dict[str, dict[str, Any]]:
     """Job → regime, with the idle fabric's round trip and bandwidth-delay product added (see `idle_rtt_s`)."""
     experiment = ready.experiment
-    hosts = {label: scheme.hosts(experiment.scaling) for label, scheme in ready.schemes.items()}
+    hosts = {label: hosts_for([scheme], experiment.scaling) for label, scheme in ready.schemes.items()}
     graph = experiment.topology.graph
     rtt_s = idle_rtt_s(graph)
     more = {

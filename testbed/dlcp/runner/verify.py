@@ -17,6 +17,7 @@ from dlcp.model.topology import Graph
 from dlcp.paths import install_command
 from dlcp.runner.check import Ready
 from dlcp.runner.preflight import preflight_emulation
+from dlcp.schemes.base import hosts_for
 from dlcp.verification.binomial import FALSE_ALARM
 from dlcp.verification.rows import Row, counts, exit_code
 
@@ -112,9 +113,10 @@ def verify_switches(ready: Ready, label: str | None, *, every_port: bool, on_ste
         def on_part(share: float, text: str, number: int = number, name: str = labels[0]) -> None:
             on_step((number + share) / len(todo), f"{name}: {text}" if len(todo) > 1 else text)
 
+        settings = hosts_for([ready.schemes[labels[0]]], experiment.scaling)
         rows = verify_emulated(
-            experiment.topology.graph, intent, seed=experiment.seed,
-            host_settings=ready.schemes[labels[0]].hosts(experiment.scaling), every_port=every_port, on_step=on_part,
+            experiment.topology.graph, intent, seed=experiment.seed, host_settings=settings, every_port=every_port,
+            on_step=on_part,
         )  # fmt: skip
         found.append(Verified(labels, intent, tuple(rows), time.monotonic() - start_s))
     return found

@@ -22,13 +22,19 @@ class UnfitError(ValueError):
         self.hint = hint
 
 
-def joint_hosts(wanted: Sequence[HostSettings]) -> HostSettings:
-    """What hosts are set to when several schemes run at once: those that ask for anything must ask for the same.
-    ValueError when they do not."""
-    said = [settings for settings in wanted if settings != HostSettings()]
-    if any(settings != said[0] for settings in said):
+def settings_for(scheme: Scheme, scaling: Scaling) -> TransportSettings:
+    """What a scheme's agents open, with the time dilation that they stretch its times and their own constants by. Only
+    after for_job."""
+    return scheme.transport(scaling).model_copy(update={"time_dilation": scaling.time_dilation})
+
+
+def hosts_for(schemes: Sequence[Scheme], scaling: Scaling) -> HostSettings:
+    """What hosts are set to when some schemes run at once, in emulated time: those that ask for anything must ask for
+    the same. ValueError when they do not."""
+    asked = [settings for scheme in schemes if (settings := scheme.hosts(scaling)) != HostSettings()]
+    if any(settings != asked[0] for settings in asked):
         raise ValueError("schemes that run at once ask for different settings of the hosts' network stacks")
-    return said[0] if said else HostSettings()
+    return (asked[0] if asked else HostSettings()).dilated(scaling.time_dilation)
 
 
 class Scheme(Frozen):
@@ -57,8 +63,8 @@ class Scheme(Frozen):
 
     @abstractmethod
     def transport(self, scaling: Scaling) -> TransportSettings:
-        """What the agents open; timers in emulated seconds (lab seconds × time_dilation). Only after for_job."""
+        """What the agents open; times are lab seconds (settings_for adds the dilation). Only after for_job."""
 
     @abstractmethod
     def hosts(self, scaling: Scaling) -> HostSettings:
-        """What is set in every host's network stack."""
+        """What is set in every host's network stack; times are lab seconds (hosts_for dilates them)."""

@@ -261,8 +261,8 @@ class Dlcp(Scheme):
             magnitude_metric=self.magnitude,
             tag_all=self.drop_reliable,
             source_ports=self.source_ports if self.spraying == "source-ports" else 1,
-            t_low_s=(self.t_low_s or 0.0) * scaling.time_dilation,
-            t_high_s=(self.t_high_s or 0.0) * scaling.time_dilation,
+            t_low_s=self.t_low_s or 0.0,
+            t_high_s=self.t_high_s or 0.0,
             compression=None
             if self.compression == "none"
             else Compression(method=self.compression, ratio=self.compression_ratio),

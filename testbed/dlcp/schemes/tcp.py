@@ -11,8 +11,6 @@ from dlcp.model.qos import QosIntent
 from dlcp.model.workload import HostSettings, TransportSettings
 from dlcp.schemes.base import Scheme
 
-LINUX_RTO_MIN_S = 0.2
-"""TCP_RTO_MIN of Linux (include/net/tcp.h): HZ/5."""
 CONTROL_SYSCTL = "net.ipv4.tcp_congestion_control"
 LINUX_DEFAULTS = {
     "net.ipv4.tcp_ecn": "2",
@@ -47,8 +45,7 @@ class Tcp(Scheme):
         return TransportSettings(kind="tcp", tcp_congestion_control=self.congestion_control)
 
     def hosts(self, scaling: Scaling) -> HostSettings:
-        floor_s = LINUX_RTO_MIN_S * scaling.time_dilation if scaling.time_dilation > 1 else None
-        return HostSettings(sysctls=LINUX_DEFAULTS | {CONTROL_SYSCTL: self.congestion_control}, rto_min_s=floor_s)
+        return HostSettings(sysctls=LINUX_DEFAULTS | {CONTROL_SYSCTL: self.congestion_control})
 
 
 SCHEME = Tcp

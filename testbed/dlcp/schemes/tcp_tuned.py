@@ -56,7 +56,7 @@ class TcpTuned(Scheme):
             CONTROL_SYSCTL: self.congestion_control,
             "net.ipv4.tcp_slow_start_after_idle": str(int(self.slow_start_after_idle)),
         }
-        return HostSettings(sysctls=LINUX_DEFAULTS | own, rto_min_s=self.rto_min_s * scaling.time_dilation)
+        return HostSettings(sysctls=LINUX_DEFAULTS | own, rto_min_s=self.rto_min_s)
 
 
 SCHEME = TcpTuned

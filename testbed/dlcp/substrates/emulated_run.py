@@ -97,8 +97,8 @@ class EmulatedSite(QuickStart):
         self._hosts_before, _ = HostLinks.read_with(fabric, fabric.reset_counters)
         shaky = () if plan.intent.pfc is None else [port for _, port in fabric.switch_ports]
         every_s = plan.run.experiment.backlog_every_s
-        with pausing(fabric, plan.graph, plan.intent) as self._pauses:
-            dilation = plan.run.experiment.scaling.time_dilation
+        dilation = plan.settings.time_dilation
+        with pausing(fabric, plan.graph, plan.intent, dilation) as self._pauses:
             self._watch = Watch(fabric, plan.graph, every_s, [*shaky, *self._faulty_ports()], time_dilation=dilation)
             softirq = SoftirqMeter(self._softirq_files)
             with self._monitor, self._watch:

@@ -1,9 +1,10 @@
 """Priority flow control, an experimental option: a loop beside the fabric looks at the queues and pauses their senders.
 
 Real PFC is a frame that a switch sends within a microsecond, for each port that packets come in at. This loop looks
-once in a PERIOD_S, and it simplifies: what a queue holds at the port that it leaves by decides for all neighbours of
-the switch together, but the one that the port leads to. A paused port keeps a hundredth of its rate (HTB does not
-forgive what a slower class has sent too much), and takes up to a hundred frame times to be at full speed again.
+once in a PERIOD_S of lab time, and it simplifies: what a queue holds at the port that it leaves by decides for all
+neighbours of the switch together, but the one that the port leads to. A paused port keeps a hundredth of its rate (HTB
+does not forgive what a slower class has sent too much), and takes up to a hundred frame times to be at full speed
+again.
 
 So it holds at links of at most 100 Mbit/s, needs headroom between xoff and the port's buffer for what all neighbours
 send in about two periods, and overstates how far a pause spreads where the congested port has few of the senders. How
@@ -26,7 +27,7 @@ from dlcp.model.topology import Graph
 from dlcp.substrates.fabric import Fabric
 
 PERIOD_S = 0.001
-"""Between two looks. At 100 Mbit/s a neighbour sends 8 frames in it."""
+"""Between two looks, in lab time. At 100 Mbit/s a neighbour sends 8 frames in it."""
 
 Pause = tuple[str, str, int]
 """A port that is paused: its node, the switch that it leads to, the queue."""
@@ -35,11 +36,12 @@ Pause = tuple[str, str, int]
 class PauseLoop(Beside):
     """Pauses and resumes while its block lasts; leaving the block resumes everything.
 
-    pauses: how often a port was paused.
+    pauses: how often a port was paused. time_dilation: so many seconds here are one of the lab.
     """
 
-    def __init__(self, fabric: Fabric, graph: Graph, pfc: Pfc) -> None:
+    def __init__(self, fabric: Fabric, graph: Graph, pfc: Pfc, time_dilation: float = 1.0) -> None:
         super().__init__("pfc")
+        self._period_s = PERIOD_S * time_dilation
         self.pauses = 0
         self._fabric = fabric
         self._pfc = pfc
@@ -67,7 +69,7 @@ class PauseLoop(Beside):
             now_s = time.monotonic()
             self._late_s.append(now_s - due_s)
             self._look()
-            due_s = max(due_s, now_s - PERIOD_S) + PERIOD_S  # what was missed is late once
+            due_s = max(due_s, now_s - self._period_s) + self._period_s  # what was missed is late once
 
     def _put_right(self) -> None:
         self._set(set())
@@ -98,9 +100,9 @@ class PauseLoop(Beside):
             self._paused_s += time.monotonic() - self._paused.pop(pause)
 
 
-def pausing(fabric: Fabric, graph: Graph, intent: QosIntent) -> PauseLoop | nullcontext[None]:
+def pausing(fabric: Fabric, graph: Graph, intent: QosIntent, time_dilation: float) -> PauseLoop | nullcontext[None]:
     """What an intent asks for: a loop, or nothing."""
-    return nullcontext() if intent.pfc is None else PauseLoop(fabric, graph, intent.pfc)
+    return nullcontext() if intent.pfc is None else PauseLoop(fabric, graph, intent.pfc, time_dilation)
 
 
 def _upstream(graph: Graph, switch: str, neighbour: str) -> list[tuple[str, str]]:

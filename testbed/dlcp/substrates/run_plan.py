@@ -16,7 +16,7 @@ from dlcp.model.run import Run
 from dlcp.model.topology import Graph
 from dlcp.model.workload import HostSettings, TransportSettings
 from dlcp.schemes import scheme_class
-from dlcp.schemes.base import Scheme, joint_hosts
+from dlcp.schemes.base import Scheme, hosts_for, settings_for
 from dlcp.substrates import provenance
 
 
@@ -65,6 +65,7 @@ class RunPlan:
         return TrafficSpec(
             entries=experiment.background, rates_bps=host_rates_bps(self.graph), seed=self.run.seed,
             horizon_s=experiment.time_limit_s, byte_scale=experiment.scaling.byte_scale,
+            time_dilation=experiment.scaling.time_dilation,
         )  # fmt: skip
 
     def blank_result(self) -> RunResult:
@@ -93,13 +94,13 @@ def plan_run(run: Run) -> RunPlan:
     return RunPlan(
         run=run,
         scheme=scheme,
-        settings=scheme.transport(scaling),
-        hosts=joint_hosts([scheme.hosts(scaling), *(one.hosts(scaling) for one in theirs)]),
+        settings=settings_for(scheme, scaling),
+        hosts=hosts_for([scheme, *theirs], scaling),
         intent=experiment_intent(experiment, scheme.intent(experiment.port_buffer_bytes)),
         spec=plan_job(run.job_name, run.job, run.workload, scaling, run.seed),
         tenants=tuple(
             TenantPlan(
-                one.scheme, scheme.transport(scaling),
+                one.scheme, settings_for(scheme, scaling),
                 plan_job(one.job_name, one.job, one.workload, scaling, run.seed),
             )
             for one, scheme in zip(run.tenants, theirs, strict=True)
@@ -115,4 +116,4 @@ def _rto_floors(run: Run) -> dict[str, HostSettings]:
     """Host settings of the schemes that use kernel TCP, by label."""
     scaling = run.experiment.scaling
     schemes = {choice.label: _scheme(choice.scheme, choice.knobs) for choice in run.experiment.schemes}
-    return {label: scheme.hosts(scaling) for label, scheme in schemes.items() if scheme.kind == "tcp"}
+    return {label: hosts_for([scheme], scaling) for label, scheme in schemes.items() if scheme.kind == "tcp"}

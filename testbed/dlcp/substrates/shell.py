@@ -20,7 +20,13 @@ from dlcp.substrates.private import start_private
 
 
 def shell(
-    graph: Graph, intent: QosIntent, *, seed: int, host_settings: HostSettings, command: str | None = None
+    graph: Graph,
+    intent: QosIntent,
+    *,
+    seed: int,
+    host_settings: HostSettings,
+    time_dilation: float = 1.0,
+    command: str | None = None,
 ) -> int:
     """Bring a fabric up in private namespaces and give Mininet's prompt; with `command` run that line alone.
 
@@ -32,6 +38,7 @@ def shell(
         "intent": intent.model_dump(),
         "seed": seed,
         "host_settings": host_settings.model_dump(),
+        "time_dilation": time_dilation,
         "command": command,
     }
     return start_private(f"{__name__}:main", [json.dumps(request)]).attend()
@@ -43,7 +50,10 @@ def main(arguments: list[str]) -> int:
     setLogLevel("output")
     graph, intent = Graph.model_validate(request["graph"]), QosIntent.model_validate(request["intent"])
     settings = HostSettings.model_validate(request["host_settings"])
-    with Fabric(graph, intent, seed=request["seed"], host_settings=settings) as fabric, pausing(fabric, graph, intent):
+    with (
+        Fabric(graph, intent, seed=request["seed"], host_settings=settings) as fabric,
+        pausing(fabric, graph, intent, request["time_dilation"]),
+    ):
         if request["command"] is not None:
             return _one(fabric, request["command"])
         FabricPrompt(fabric.net)

@@ -13,7 +13,7 @@ from cffi import FFI
 
 NATIVE = Path(__file__).resolve().parents[2] / "native"
 ROOT = NATIVE.parents[1]
-HEADERS = ("wire.h", "protocol.h", "elements.h", "engine.h", "traffic.h", "blast.h")
+HEADERS = ("wire.h", "protocol.h", "elements.h", "clock.h", "engine.h", "traffic.h", "blast.h")
 """Headers with cffi marks; in the order in which they need each other."""
 INLINE_HEADERS = ("codepoint.h", "aqm.h")
 """Headers shared with the eBPF switch: plain constants, structs and inline functions, all of them declared."""

@@ -54,6 +54,8 @@ class DlcpEndpoint:
     rank, address, port: this rank, and the IPv4 address and UDP port that it binds (0 = any; see `port`).
     peers: rank → (IPv4 address, port). job_cookie: 32 bits, the same at every rank; packets with another one are
     dropped. link_rate_bps: of this host's link, the pace of everything it sends.
+    Under settings.time_dilation the engine's own times, and those given here, are lab seconds, each as many seconds of
+    this host; what the methods take and return (deadlines, timeouts, completions, round-trip times) is of this host.
     silence_s: a peer that owes something and says nothing for so long is gone (it is asked before).
     first_contact_s: the same for a peer that was never heard. timer_floor_s: least time before a probe is repeated;
     0: derived from what the two hosts are seen to take. source_ports: bursts of data leave from so many UDP ports in
@@ -94,6 +96,7 @@ class DlcpEndpoint:
         config.protocol.rank = rank
         configure(config.protocol, settings)
         config.protocol.link_bps = link_rate_bps
+        config.time_dilation = settings.time_dilation
         config.protocol.timer_floor_ns = round(timer_floor_s * NS)
         config.protocol.silence_ns = round(silence_s * NS)
         config.protocol.first_contact_ns = round(first_contact_s * NS)
@@ -311,7 +314,7 @@ class DlcpEndpoint:
 
 
 def configure(native: Any, settings: TransportSettings) -> None:
-    """Fill in what a scheme says of a struct dlcp_config."""
+    """Fill in what a scheme says of a struct dlcp_config, whose times are of the lab as the scheme's are."""
     native.selective_drop = _SELECTIVE_DROP[settings.selective_drop]
     native.magnitude_metric = METRICS[settings.magnitude_metric]
     native.eager_stop = settings.stop == "eager"

@@ -39,7 +39,7 @@ FRAME_OVERHEAD = int(lib.DLCP_TRAFFIC_FRAME_OVERHEAD)
 """Ethernet, IPv4 and UDP: what a shaper counts beside a datagram's bytes."""
 TCP_PORTS = int(lib.DLCP_TRAFFIC_PORTS)
 LATE_S = int(lib.DLCP_TRAFFIC_LATE_NS) / 1e9
-"""A flow that starts so late no longer meets the same traffic: 40 frame times at 100 Mbit/s."""
+"""A flow that starts so late, in lab time, no longer meets the same traffic: 40 frame times at 100 Mbit/s."""
 
 FLOW = np.dtype([("start_ns", "i8"), ("bytes", "u8"), ("sink", "u4"), ("number", "u4")])
 SENT = np.dtype([("started_ns", "i8"), ("sent_bytes", "u8")])
@@ -50,9 +50,9 @@ ARRIVAL = np.dtype([("bytes", "u8"), ("packets", "u4"), ("claimed", "u4"), ("las
 Array = npt.NDArray[Any]
 
 
-def group_datagrams(rate_bps: float) -> int:
-    """How many full datagrams of a lane of that rate leave at once: about half a millisecond of it."""
-    return int(lib.dlcp_traffic_group(rate_bps, DATAGRAM_BYTES))
+def group_datagrams(rate_bps: float, time_dilation: float = 1.0) -> int:
+    """How many full datagrams of a lane of that rate leave at once: about half a millisecond of it, in lab time."""
+    return int(lib.dlcp_traffic_group(rate_bps, DATAGRAM_BYTES, time_dilation))
 
 
 def datagram_bytes(frame_bytes: int) -> int:
@@ -100,7 +100,8 @@ class Lane:
 
     Over UDP one after the other, each paced at rate_bps of frame bytes, in datagrams of datagram_bytes; 0 = each leaves
     at once at its instant. Over TCP each on a connection of its own from its instant on. port: where they come from
-    (0 = any); over TCP the first of TCP_PORTS that flows use by their numbers.
+    (0 = any); over TCP the first of TCP_PORTS that flows use by their numbers. time_dilation: so many seconds here are
+    one of the lab; starts and rates are of here, groups and what counts as late are the same in lab time.
     """
 
     flows: Array
@@ -109,6 +110,7 @@ class Lane:
     datagram_bytes: int = DATAGRAM_BYTES
     tcp: bool = False
     port: int = 0
+    time_dilation: float = 1.0
 
 
 class Source:
@@ -127,7 +129,7 @@ class Source:
         for row, lane, flows, sent in zip(table, lanes, self._flows, self.sent, strict=True):
             row.flows, row.sent, row.count = _pointer("flow", flows), _pointer("flow_sent", sent), len(flows)
             row.datagram_bytes, row.tos, row.tcp = lane.datagram_bytes, lane.tos, lane.tcp
-            row.rate_bps, row.port = lane.rate_bps, lane.port
+            row.rate_bps, row.port, row.time_dilation = lane.rate_bps, lane.port, lane.time_dilation
         places = [(address_bytes(at), port) for at, port in sinks]
         self._source = lib.dlcp_source_new(address.encode(), cookie, table, len(lanes), places, len(places))
         if self._source == ffi.NULL:
@@ -155,18 +157,19 @@ class Source:
 class Sink:
     """Counts what arrives of `expected` (EXPECTED, by the flows' numbers) at an address and port, from now on.
 
-    port: 0 = any free one. arrivals: an ARRIVAL array by the same numbers, final after stop(). OSError from the
-    sockets. One that nobody refers to any more is ended.
+    port: 0 = any free one. arrivals: an ARRIVAL array by the same numbers, final after stop(). time_dilation: the
+    thread's rests between batches are the same in lab time. OSError from the sockets. One that nobody refers to any
+    more is ended.
     """
 
     _sink: Any = ffi.NULL
 
-    def __init__(self, address: str, port: int, cookie: int, expected: Array) -> None:
+    def __init__(self, address: str, port: int, cookie: int, expected: Array, *, time_dilation: float = 1.0) -> None:
         self.arrivals = np.zeros(len(expected), ARRIVAL)
         self._expected = np.ascontiguousarray(expected, EXPECTED)
         self._sink = lib.dlcp_sink_new(
             address.encode(), port, cookie, _pointer("expected", self._expected), _pointer("arrival", self.arrivals),
-            len(expected),
+            len(expected), time_dilation,
         )  # fmt: skip
         if self._sink == ffi.NULL:
             raise _failure(f"sink at {address}:{port}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from dlcp.transport.endpoint import TransportError
 
 STALL_TIMEOUT_S = 60.0
-"""A rank that sees nothing complete for this long, while it waits, gives up and says what is missing."""
+"""A rank that sees nothing complete for this long in lab time, while it waits, gives up and says what is missing."""
 _NAMED = 4
 """How many missing messages an error names."""
 
