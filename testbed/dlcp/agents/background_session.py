@@ -17,7 +17,7 @@ from dlcp.transport.traffic import Array
 
 PREPARE_TIMEOUT_S = 30.0
 DRAIN_S = 0.1
-"""From the last background packet sent until sinks stop counting: a full path's queues drain in less."""
+"""From the last background packet sent until sinks stop counting, in lab time: a full path's queues drain in less."""
 _SENT = (
     "due_bytes", "offered_bytes", "sent_bytes", "refused_bytes", "due_flows", "started_flows", "late_flows",
     "failed_flows", "datagrams",
@@ -88,7 +88,7 @@ class BackgroundSession:
         cpu_us_per_packet, cpu_us_per_flow: both together.
         """
         sent = self._all({"command": "stop_sending"})
-        time.sleep(DRAIN_S)
+        time.sleep(DRAIN_S * self._spec.time_dilation)
         paths = {host: self._directory / f"{host}-background.npz" for host in self._agents}
         commands = {
             host: {"command": "stop_counting", "path": self._agents[host].place(path)} for host, path in paths.items()

@@ -28,7 +28,7 @@ from dlcp.substrates.run_plan import RunPlan, plan_run
 from dlcp.substrates.watch import Watch
 
 DRAIN_S = 2.0
-"""Longest wait for the queues to run empty after the job; a full port buffer drains in milliseconds."""
+"""Longest wait for the queues to run empty after the job, in lab time; a full port buffer drains in milliseconds."""
 
 
 def main(arguments: list[str]) -> int:
@@ -115,7 +115,7 @@ class EmulatedSite(QuickStart):
         fabric, watch, player = self._fabric, self._watch, self._player
         assert watch is not None
         assert player is not None
-        unaccounted = fabric.conservation(DRAIN_S)
+        unaccounted = fabric.conservation(DRAIN_S * self._plan.settings.time_dilation)
         hosts, (ports, strays) = HostLinks.read_with(fabric, lambda: (fabric.counters(), fabric.strays()))
         if self._timeline:
             self._require_mended()
