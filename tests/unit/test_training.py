@@ -54,14 +54,21 @@ def zygote(data: None) -> Iterator[Zygote]:
         yield found
 
 
-def spec(byte_scale: float = 1.0, pattern: str = "parameter-server") -> JobSpec:
+def spec(
+    byte_scale: float = 1.0,
+    pattern: str = "parameter-server",
+    compute: str | None = "30 ms",
+    time_dilation: float = 1.0,
+) -> JobSpec:
     path = WORKLOADS / "fashion-mnist-cnn.yaml"
-    workload = TypeAdapter(Workload).validate_python(yaml.safe_load(path.read_text()))
+    content = yaml.safe_load(path.read_text()) | {"compute": compute}
+    workload = TypeAdapter(Workload).validate_python(content)
     job = Job(
         workload="fashion-mnist-cnn", workers=("h1", "h2"), servers=() if pattern == "ring" else ("h3",),
         pattern=pattern, iterations=STEPS, bucket=40_000, evaluations=3,
     )  # fmt: skip
-    return plan_job("real", job, workload, Scaling(lab_rate="10 Gbit/s", byte_scale=byte_scale), seed=3)
+    scaling = Scaling(lab_rate="10 Gbit/s", byte_scale=byte_scale, time_dilation=time_dilation)
+    return plan_job("real", job, workload, scaling, seed=3)
 
 
 def reference_loss_and_accuracy(found: JobSpec) -> tuple[float, float]:
@@ -116,6 +123,37 @@ def test_training__equals_the_same_steps_in_one_process(
         checksums = in_process.iterations["parameters_crc32"]
         assert checksums == result.iterations["parameters_crc32"], "the same bits, without a network"
         assert in_process.training["accuracy"] == training["accuracy"]
+
+
+@pytest.mark.parametrize("time_dilation", [1.0, 3.0])
+def test_training__takes_as_long_as_declared_whatever_the_machine_needs(
+    zygote: Zygote, time_dilation: float, tmp_path: Path
+) -> None:
+    found = spec(time_dilation=time_dilation)
+    quick = spec(compute=None, time_dilation=time_dilation)
+    results = []
+    for job_spec in (found, quick):
+        with agents(zygote, job_spec.hosts) as started:
+            job = session(started, job_spec, SETTINGS[1].model_copy(update={"time_dilation": time_dilation}), tmp_path)
+            job.open()
+            job.start()
+            job.wait()
+            results.append(job.collect())
+            job.close()
+    paced, free = results
+    assert found.compute_s == pytest.approx(0.03 * time_dilation)
+    assert sum(layer.forward_s for layer in found.layers) == pytest.approx(0.01 * time_dilation)
+    assert quick.compute_s == 0
+    lasted = np.subtract(paced.iterations["end_s"], paced.iterations["start_s"])
+    assert (lasted > 0.0299 * time_dilation).all(), "no iteration is quicker than its declared compute"
+    assert np.median(lasted) < 0.03 * time_dilation + 0.03, "and not much slower: the network here is a loopback"
+    assert paced.iterations["compute_s"] == pytest.approx([found.compute_s] * 2 * STEPS)
+    assert paced.iterations["parameters_crc32"] == free.iterations["parameters_crc32"], "the same bits"
+    for host in found.workers:
+        statistics = paced.statistics[host]
+        assert 0 <= statistics["compute_over_share"] <= 1
+        assert (statistics["compute_over_s"] > 0) is (statistics["compute_over_share"] > 0)
+        assert free.statistics[host]["compute_over_s"] == 0
 
 
 def test_training__in_half_precision_learns_what_whole_gradients_teach(zygote: Zygote, tmp_path: Path) -> None:

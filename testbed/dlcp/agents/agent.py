@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlcp.agents import probes, profile, records
 from dlcp.agents.background import HostTraffic
@@ -36,6 +36,9 @@ from dlcp.transport.endpoint import Endpoint, Floats, TransportError
 from dlcp.transport.opening import meet, open_endpoint, source_ports
 from dlcp.transport.parameter_server import Iteration, Server, parameters_crc32
 from dlcp.transport.roles import GradientServer, GradientWorker, Rank
+
+if TYPE_CHECKING:
+    from dlcp.frameworks.pytorch.pace import Pace
 
 READ_BYTES = 65_536
 
@@ -62,6 +65,7 @@ class Agent:
         self._probe_source: probes.Source | None = None
         self._probe_sink: probes.Sink | None = None
         self._machine: MachineMonitor | None = None
+        self._pace: Pace | None = None
 
     def hello(self) -> dict[str, Any]:
         """What this agent is and what it may do: see `introduction`."""
@@ -132,7 +136,9 @@ class Agent:
         """Write this rank's measurements to `path` and return its counters.
 
         waits_late_s: how late each timed wait ended; sched_late_s: their 99th percentile; cpu_busy: share of one core
-        that this process took in the job; costs: see CostMeter; told: see told_by.
+        that this process took in the job; costs: see CostMeter; told: see told_by. compute_over_s, compute_over_share:
+        of a training job that declares its compute, by how much (emulated seconds, at worst) and in which share of the
+        iterations a layer's real compute took longer; else 0.
         """
         assert self._endpoint is not None, "open comes before collect"
         assert self._role is not None, "prepare comes before collect"
@@ -144,6 +150,8 @@ class Agent:
             "waits_late_s": self._deadlines.waits,
             "cpu_busy": self._cpu_busy,
             "costs": self._costs,
+            "compute_over_s": self._pace.over_s if self._pace is not None else 0.0,
+            "compute_over_share": self._pace.over_share if self._pace is not None else 0.0,
             "told": told_by(self._role),
         }
 
@@ -218,8 +226,14 @@ class Agent:
         tensors = spec.tensors(self._settings)
         if spec.kind == "training":
             from dlcp.frameworks.pytorch import Trainer
+            from dlcp.frameworks.pytorch.pace import Pace
 
-            trainer = Trainer(self._training, worker, tensors, spec.iterations, spec.snapshots_of(self._rank))
+            if spec.compute_s:
+                forward_s = [layer.forward_s for layer in spec.layers]
+                backward_s = [layer.backward_s for layer in spec.layers]
+                self._pace = Pace(forward_s, backward_s, self._deadlines.sleep_until)
+            snapshots = spec.snapshots_of(self._rank)
+            trainer = Trainer(self._training, worker, tensors, spec.iterations, snapshots, self._pace)
             self._evaluate = trainer.evaluate
             return lambda at: trainer.run(at, self._on_iteration)
         gradient = profile.synthetic_gradient(spec, self._rank)

@@ -17,9 +17,14 @@ from dlcp.transport.bounds import Bounds
 from dlcp.transport.coding import CodedJob
 from dlcp.transport.tagging import Tensor, plan_tensors
 
+FORWARD_SHARE = 1 / 3
+"""Of a training job's declared compute: the backward pass multiplies twice as much, by weights and by inputs. Layers
+have equal parts: in models as small as ours what a framework adds to each layer outweighs how much it multiplies."""
+
 
 class LayerWork(Frozen):
-    """One layer as it is emulated: float32 elements on the wire, compute in emulated seconds (0 in a real job)."""
+    """One layer as it is emulated: float32 elements on the wire, compute in emulated seconds (0 in a real job that
+    declares none)."""
 
     name: str
     elements: int
@@ -31,7 +36,8 @@ class JobSpec(Frozen):
     """Everything an agent must know of a job but the transport. Ranks count the workers, then the servers (only a
     parameter server has any).
 
-    kind: a profile waits for its compute and makes gradients from the seed; a training job runs `script`.
+    kind: a profile waits for its compute and makes gradients from the seed; a training job runs `script`, and waits for
+    the rest of the compute that its layers declare.
     """
 
     name: str
@@ -78,7 +84,7 @@ class JobSpec(Frozen):
 
     @property
     def compute_s(self) -> float:
-        """Nominal compute time of one iteration, emulated seconds (0 in a real job)."""
+        """Nominal compute time of one iteration, emulated seconds (0 in a real job that declares none)."""
         return sum(layer.forward_s + layer.backward_s for layer in self.layers)
 
     def tensors(self, settings: TransportSettings) -> list[Tensor]:
@@ -118,7 +124,8 @@ class JobSpec(Frozen):
 def plan_job(name: str, job: Job, workload: Workload, scaling: Scaling, seed: int) -> JobSpec:
     """Scale a job into the emulation: bytes ÷ byte_scale, compute × time_dilation.
 
-    A training job's gradients are real: `byte_scaled` has no effect on them, only on a profile.
+    A training job's gradients are real: `byte_scaled` has no effect on them, only on a profile. Its compute is real,
+    too, and takes as long as its workload declares.
     """
     common: dict[str, Any] = {
         "name": name, "workers": job.workers, "servers": job.servers, "pattern": job.pattern,
@@ -128,7 +135,8 @@ def plan_job(name: str, job: Job, workload: Workload, scaling: Scaling, seed: in
     if isinstance(workload, Profile):
         scale = job.scale(scaling.byte_scale)
         return JobSpec(**common, kind="profile", layers=_scaled_layers(workload, scale, scaling.time_dilation))
-    return JobSpec(**common, kind="training", layers=_script_layers(workload), evaluations=job.evaluations,
+    layers = _script_layers(workload, scaling.time_dilation)
+    return JobSpec(**common, kind="training", layers=layers, evaluations=job.evaluations,
                    script=workload.script, batch=workload.batch, learning_rate=workload.learning_rate,
                    momentum=workload.momentum, shards=job.shards)  # fmt: skip
 
@@ -155,5 +163,15 @@ def _scaled_layers(profile: Profile, byte_scale: float, dilation: float) -> tupl
     )
 
 
-def _script_layers(training: Training) -> tuple[LayerWork, ...]:
-    return tuple(LayerWork(name=name, elements=elements) for name, elements in load_script(training.script).LAYERS)
+def _script_layers(training: Training, dilation: float) -> tuple[LayerWork, ...]:
+    named = load_script(training.script).LAYERS
+    each_s = (training.compute_s or 0.0) * dilation / len(named)
+    return tuple(
+        LayerWork(
+            name=name,
+            elements=elements,
+            forward_s=each_s * FORWARD_SHARE,
+            backward_s=each_s * (1 - FORWARD_SHARE),
+        )
+        for name, elements in named
+    )

@@ -49,6 +49,9 @@ class Training(Frozen):
 
     predicts: what a label is. The table `training` has the test set's loss in nats a label (a text's bits per
     character are these ÷ ln 2), and as accuracy the share of labels that the model's first guess tells right.
+    compute_s: what an iteration computes for, in lab time: a worker that is done sooner waits, so that this machine's
+    speed stays out of the result, and a step that takes longer is counted. A third of it is the forward pass, each
+    layer an equal part (see jobs.py). None: as long as it takes here, which no dilation stretches.
     strict_loss_bound, strict_source: as in Profile. classes: whether its samples have classes, by which a job may part
     them among workers.
     """
@@ -62,6 +65,7 @@ class Training(Frozen):
     batch: int = Field(ge=1)
     learning_rate: float = Field(gt=0)
     momentum: float = Field(ge=0, lt=1)
+    compute_s: Duration | None = Field(default=None, alias="compute", gt=0)
     strict_loss_bound: Fraction | None = None
     strict_source: str = ""
 

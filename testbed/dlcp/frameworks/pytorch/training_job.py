@@ -3,6 +3,8 @@
 No optimizer runs at a worker: hooks on the parameters copy each gradient out as soon as autograd has it, hooks on the
 layers wait for the newest parameters just before a layer computes. Parameters live in one flat float32 vector that
 pulls overwrite in place; the model's own parameters are views of it.
+
+Where the job declares its compute, each layer takes as long as declared, forward and backward: see Pace.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import numpy as np
 import torch
 
 from dlcp.frameworks.pytorch.flat import Piece, pieces
+from dlcp.frameworks.pytorch.pace import Pace
 from dlcp.frameworks.pytorch.pushing import Pusher
 from dlcp.transport.endpoint import Floats
 from dlcp.transport.parameter_server import Iteration, parameters_crc32
@@ -87,7 +90,8 @@ class Snapshot:
 class Trainer:
     """Trains a TrainingJob as one worker.
 
-    snapshot_after: the iterations after which this worker keeps a copy of the parameters for evaluate().
+    snapshot_after: the iterations after which this worker keeps a copy of the parameters for evaluate(). pace: of a job
+    that declares its compute; None: it takes as long as it takes.
     """
 
     def __init__(
@@ -97,6 +101,7 @@ class Trainer:
         tensors: list[Tensor],
         iterations: int,
         snapshot_after: set[int],
+        pace: Pace | None = None,
     ) -> None:
         self._job = job
         self._worker = worker
@@ -108,6 +113,9 @@ class Trainer:
         self._waited_s = 0.0
         self._iteration = 0
         self._pusher = Pusher(worker, tensors)
+        self._pace = pace
+        self._ready: list[list[tuple[list[Piece], Floats]]] = [[] for _ in job.layers]
+        """By layer, gradients that wait until the layer's declared compute is over."""
         self._first_batch = job.batch(0)  # a data set that is missing is found before training starts
         self._bind()
 
@@ -115,17 +123,25 @@ class Trainer:
         """Train from the instant start_s on; returns one row an iteration. TransportError when the transport fails."""
         inputs, labels = self._first_batch
         time.sleep(max(0.0, start_s - time.monotonic()))
+        if self._pace is not None:
+            self._pace.wait(start_s)
         for iteration in range(self._iterations):
             self._iteration = iteration
             loss = self._job.loss(self._job.model(inputs), labels)
             self._close(iteration - 1)  # forward waited for every layer: what the iteration before made is there
+            if self._pace is not None:
+                inputs, labels = self._next_batch()  # what it takes is part of the last layer's compute
+                self._pace.forward(len(self._job.layers) - 1)
             loss.backward()  # type: ignore[no-untyped-call]
             row = self._rows[-1]
-            row.compute_s = time.monotonic() - row.start_s - self._waited_s
-            if iteration + 1 < self._iterations:
-                inputs, labels = self._job.batch(iteration + 1)
+            if self._pace is not None:
+                row.compute_s = self._pace.iteration_s
+            else:
+                row.compute_s = time.monotonic() - row.start_s - self._waited_s
+                inputs, labels = self._next_batch()
             on_iteration(iteration + 1)
-        self._rows[-1].end_s = max(time.monotonic(), self._worker.finish())
+        end_s = self._worker.finish()
+        self._rows[-1].end_s = max(time.monotonic() if self._pace is None else self._pace.due_s, end_s)
         self._close(self._iterations - 1)
         return self._rows
 
@@ -137,14 +153,18 @@ class Trainer:
             found.append((snapshot.iteration, snapshot.time_s, *self._job.score()))
         return found
 
+    def _next_batch(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The next iteration's; after the last one anything."""
+        following = self._iteration + 1
+        return self._job.batch(following) if following < self._iterations else self._first_batch
+
     def _bind(self) -> None:
         """Make the model's parameters views of the flat vector, and hang the hooks."""
         needed: list[set[int]] = [set() for _ in self._job.layers]
         for number, parameter, start, stop in self._job.bind(self._worker.parameters):
             places = pieces(self._tensors, start, stop)
-            parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
-                self._gradient_hook(places)
-            )
+            hook = self._gradient_hook(places) if self._pace is None else self._paced_hook(places, number)
+            parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
             needed[number].update(piece.tensor for piece in places)
         for number, layer in enumerate(self._job.layers):
             layer.register_forward_pre_hook(self._layer_hook(number, sorted(needed[number])))
@@ -158,13 +178,36 @@ class Trainer:
 
         return copy_out
 
+    def _paced_hook(self, places: list[Piece], number: int) -> Callable[[torch.Tensor], None]:
+        """A layer's gradients leave together, when its declared compute is over."""
+        assert self._pace is not None
+        pace, ready = self._pace, self._ready[number]
+        parameters = sum(1 for _ in self._job.layers[number].parameters())
+
+        def copy_out(parameter: torch.Tensor) -> None:
+            assert parameter.grad is not None
+            ready.append((places, parameter.grad.reshape(-1).numpy()))
+            parameter.grad = None
+            if len(ready) < parameters:
+                return
+            pace.backward(number)
+            for where, gradient in ready:
+                pace.spend(self._pusher.put(self._iteration, where, gradient))
+            ready.clear()
+
+        return copy_out
+
     def _layer_hook(self, number: int, needed: list[int]) -> Callable[[torch.nn.Module, object], None]:
         def wait(module: torch.nn.Module, _: object) -> None:
             if not torch.is_grad_enabled():
                 return  # an evaluation, after the training
+            if self._pace is not None and number:
+                self._pace.forward(number - 1)
             before_s = time.monotonic()
-            self._worker.await_parameters(needed)
+            came_s = self._worker.await_parameters(needed)
             now_s = time.monotonic()
+            if self._pace is not None:
+                now_s = self._pace.wait(came_s) if number else self._pace.begin(came_s)
             if number == 0:
                 if self._rows:
                     self._rows[-1].end_s = now_s
