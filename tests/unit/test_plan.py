@@ -76,7 +76,13 @@ def test_an_id_changes_with_what_defines_the_run_alone(tmp_path: Path) -> None:
     after = ids(planned(tmp_path, **same))
     assert {cell: after[cell] for cell in before} == before
 
-    for changes in ({"port_buffer": "50 kB"}, {"seed": 8}, {"scaling": {"lab_rate": "20 Gbit/s", "byte_scale": 200}}):
+    for changes in (
+        {"port_buffer": "50 kB"},
+        {"buffering": "static"},
+        {"buffering": {"alpha": 2}},
+        {"seed": 8},
+        {"scaling": {"lab_rate": "20 Gbit/s", "byte_scale": 200}},
+    ):
         assert not set(ids(planned(tmp_path, **changes)).values()) & set(before.values()), changes
 
     schemes = document()["schemes"]
@@ -90,7 +96,13 @@ def test_a_job_s_own_background_faults_and_scale_define_its_runs_alone(tmp_path:
     jobs = document()["jobs"]
     burst = {"kind": "incast", "sources": ["h1"], "sinks": ["h4"], "burst": "20 kB", "interval": "200 ms"}
     gray = {"kind": "gray-failure", "at": "0 s", "from": "s1", "to": "h4", "loss": "1 %"}
-    for own in ({"background": [burst]}, {"faults": [gray]}, {"byte_scale": 50}):
+    for own in (
+        {"background": [burst]},
+        {"faults": [gray]},
+        {"byte_scale": 50},
+        {"port_buffer": "50 kB"},
+        {"buffering": "static"},
+    ):
         found = planned(tmp_path, jobs={"one": jobs["one"], "two": jobs["two"] | own})
         after = ids(found)
         assert {cell for cell in before if before[cell] != after[cell]} == {cell for cell in before if cell[0] == "two"}
@@ -100,6 +112,26 @@ def test_a_job_s_own_background_faults_and_scale_define_its_runs_alone(tmp_path:
     assert {cell: one for cell, one in ids(found).items() if cell[0] == "two"} == {
         cell: one for cell, one in before.items() if cell[0] == "two"
     }
+
+
+def test_runs_with_the_static_pool_are_those_from_before_there_was_another(tmp_path: Path) -> None:
+    """Their definitions, of which an id is the hash, say nothing of buffering: results of before are found again."""
+    (static, dynamic) = (planned(tmp_path, buffering=kind).cells[0].definition for kind in ("static", "dynamic"))
+    assert "buffering" not in static
+    assert dynamic == static | {"buffering": {"kind": "dynamic", "alpha": 1.0, "minimum": 1514}}
+    assert not {"port_buffer", "buffering"} & set(static["job"])
+
+
+def test_a_job_s_own_buffer_is_that_of_its_runs_and_of_its_regime(tmp_path: Path) -> None:
+    jobs = document()["jobs"]
+    own = {"port_buffer": "20 kB", "buffering": {"alpha": 0.25}}
+    found = planned(tmp_path, jobs={"one": jobs["one"], "two": jobs["two"] | own})
+    met = {cell.run.job_name: plan_run(cell.run) for cell in found.cells if cell.run.scheme.label == "TCP"}
+    assert {name: one.intent.shared_buffer_bytes for name, one in met.items()} == {"one": 80_000, "two": 100_000}
+    regimes = {name: one.blank_result().regime for name, one in met.items()}
+    assert {name: one["port_buffer_packets"] for name, one in regimes.items()} == {"one": 26, "two": 13}
+    assert {name: one["shared_buffer_lab_bytes"] for name, one in regimes.items()} == {"one": 8e6, "two": 10e6}
+    assert "port_buffer_bytes" not in met["two"].blank_result().run["job"]
 
 
 def test_what_a_job_has_of_its_own_is_told_and_admitted(tmp_path: Path) -> None:

@@ -40,11 +40,17 @@ def test_regime__says_what_belongs_together_in_one_fact() -> None:
         ("byte scale", "100"),
         ("time dilation", "1"),
         ("port buffer", "40 kB = 26 packets = 3.2 ms of lab line rate"),
+        ("buffering", "static: one pool of all queues of a port"),
         ("bucket", "31 packets"),
         ("TCP: RTO floor", "200 ms (lab time)"),
         ("TCP tuned: RTO floor", "5 ms (lab time)"),
         ("idle rtt", "1 ms"),
     ]
+    sharing = {"buffering": "dynamic", "buffer_alpha": 1.0, "queue_minimum_bytes": 1514, "shared_buffer_bytes": 80_000,
+               "shared_buffer_lab_bytes": 8_000_000}  # fmt: skip
+    dynamic = dict(regime_facts(REGIME | sharing))
+    assert dynamic["buffering"] == "dynamic: alpha 1 of 80 kB a switch (8 MB in the lab), 1.514 kB of its own a queue"
+    assert list(dynamic) == [name for name, _ in regime_facts(REGIME)]
     assert regime_caption({"link_rate_bps": 1e8, "byte_scale": 2.0}) == "links 100 Mbit/s  ·  byte scale 2"
 
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlcp.errors import Problem, Problems
+from dlcp.model.buffering import DEFAULT_ALPHA, DEFAULT_MINIMUM_BYTES
 from dlcp.model.device import Device
 from dlcp.model.qos import CODEPOINTS, DropProfile, Pfc, QosIntent, QueueIntent
 from dlcp.schemes.dlcp import Dlcp
@@ -40,10 +41,14 @@ def test_the_six_intents_ship_under_their_names() -> None:
     assert [load_intent(find_intent(name)).name for name in intent_names()] == intent_names()
 
 
+OF_EVERY_QUEUE = {"alpha": DEFAULT_ALPHA, "minimum_bytes": DEFAULT_MINIMUM_BYTES}
+"""What an experiment adds by default, whose switches these intents describe."""
+
+
 def test_dlcp_wred_is_what_the_scheme_asks_of_a_port() -> None:
     scheme = Dlcp(spraying="source-ports").intent(1_000_000)
     shipped = load_intent(find_intent("dlcp-wred"))
-    assert shipped.model_copy(update={"name": scheme.name}) == scheme
+    assert shipped.model_copy(update={"name": scheme.name}) == scheme.model_copy(update=OF_EVERY_QUEUE)
 
 
 def test_dlcp_ect_is_what_the_scheme_asks_for_the_packets_that_it_sends() -> None:
@@ -55,7 +60,8 @@ def test_dlcp_ect_is_what_the_scheme_asks_for_the_packets_that_it_sends() -> Non
 
 
 def test_droptail_is_what_tcp_asks_for() -> None:
-    assert load_intent(find_intent("droptail")).model_copy(update={"name": "tcp"}) == Tcp().intent(1_000_000)
+    shipped = load_intent(find_intent("droptail")).model_copy(update={"name": "tcp"})
+    assert shipped == Tcp().intent(1_000_000).model_copy(update=OF_EVERY_QUEUE)
 
 
 def test_pfc_of_hardware_is_refused_by_the_emulated_switch() -> None:

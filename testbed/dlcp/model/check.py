@@ -39,12 +39,12 @@ def check_parts(document: Document, parts: Parts) -> Found:
     graph = check_topology(notes, parts.topology) if parts.topology is not None else None
     if graph is not None:
         _check_scaling(notes, parts, graph)
-    check_switches(notes, graph, parts.load_balancing, parts.shared_buffer, parts.queues)
+    check_switches(notes, graph, parts.load_balancing, parts.buffering, parts.shared_buffer, parts.queues)
     check_faults(notes, parts.faults, graph, parts.time_limit_s)
     if parts.pfc is not None:
         dilation = 1.0 if parts.scaling is None else parts.scaling.time_dilation
         check_pfc(notes, parts.pfc, graph, parts.port_buffer_bytes, dilation)
-    _check_buffer(notes, parts)
+    _check_buffer(notes, ("port_buffer",), parts.port_buffer_bytes)
     hosts = graph.hosts if graph is not None else None
     for name, job in parts.jobs.items():
         _check_job(notes, name, job, hosts)
@@ -76,17 +76,16 @@ def _check_scaling(notes: Notes, parts: Parts, graph: Graph) -> None:
         notes.wrong(("scaling", "lab_rate"), what, "change one of the four so that they agree")
 
 
-def _check_buffer(notes: Notes, parts: Parts) -> None:
-    buffer = parts.port_buffer_bytes
+def _check_buffer(notes: Notes, loc: Loc, buffer: int | None) -> None:
     if buffer is None:
         return
     enough = f"{MIN_BUFFER_PACKETS} packets ({show_size(MIN_BUFFER_PACKETS * FRAME_BYTES)}) or more"
     if buffer < FRAME_BYTES:
         what = f"port_buffer {show_size(buffer)} cannot hold one frame of {FRAME_BYTES} B"
-        notes.wrong(("port_buffer",), what, enough)
+        notes.wrong(loc, what, enough)
     elif buffer < MIN_BUFFER_PACKETS * FRAME_BYTES:
         what = f"port_buffer {show_size(buffer)} is {buffer // FRAME_BYTES} packets: every burst overflows it"
-        notes.warn(("port_buffer",), what, enough)
+        notes.warn(loc, what, enough)
 
 
 def _check_job(notes: Notes, name: str, job: Job, hosts: Sequence[str] | None) -> None:
@@ -154,8 +153,9 @@ def _check_byte_scale(notes: Notes, name: str, job: Job, workload: Workload | No
 
 
 def _check_own(notes: Notes, name: str, job: Job, graph: Graph | None, parts: Parts) -> None:
-    """The background and the faults that a job has instead of the experiment's."""
+    """The background, the faults and the buffer that a job has instead of the experiment's."""
     here: Loc = ("jobs", name)
+    _check_buffer(notes, (*here, "port_buffer"), job.port_buffer_bytes)
     check_background(notes, dict(enumerate(job.background or ())), graph, _check_hosts, (*here, "background"))
     check_faults(notes, dict(enumerate(job.faults or ())), graph, parts.time_limit_s, (*here, "faults"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from dlcp.model.buffering import DEFAULT_ALPHA, Buffering, alone_bytes
 from dlcp.model.experiment import QueueRule, SharedBuffer
 from dlcp.model.explain import did_you_mean
 from dlcp.model.notes import Notes
@@ -16,11 +17,12 @@ def check_switches(
     notes: Notes,
     graph: Graph | None,
     load_balancing: Iterable[str],
+    buffering: Buffering | None,
     shared_buffer: SharedBuffer | None,
     queues: Mapping[int, QueueRule],
 ) -> None:
     """load_balancing: the switches that it names. queues: by place in the file. graph: None where the file has another
-    problem with it."""
+    problem with it; buffering likewise."""
     if graph is not None:
         choosing = _choosing(graph)
         for name in load_balancing:
@@ -33,19 +35,25 @@ def check_switches(
                 notes.warn(("load_balancing", name), what, hint)
     if shared_buffer is not None:
         _check_shared(notes, shared_buffer)
+        if buffering is not None and buffering.alpha not in (DEFAULT_ALPHA, shared_buffer.alpha):
+            what = f"alpha is {buffering.alpha:g} here and {shared_buffer.alpha:g} in shared_buffer"
+            notes.wrong(("buffering", "alpha"), what, "say it in one of the two")
+    unshared = shared_buffer is None and buffering is not None and not buffering.dynamic
     for i, rule in queues.items():
-        _check_rule(notes, i, rule, [other.queue for j, other in queues.items() if j < i], shared_buffer)
+        _check_rule(notes, i, rule, [other.queue for j, other in queues.items() if j < i], unshared=unshared)
 
 
-def _check_rule(notes: Notes, i: int, rule: QueueRule, before: Sequence[int], shared: SharedBuffer | None) -> None:
+def _check_rule(notes: Notes, i: int, rule: QueueRule, before: Sequence[int], *, unshared: bool) -> None:
     if rule.queue in before:
         notes.wrong(("queues", i, "queue"), f"queue {rule.queue} is named twice", "one entry for each queue")
     if rule.limit_bytes is not None and rule.limit_bytes < FRAME_BYTES:
         what = f"limit {show_size(rule.limit_bytes)} cannot hold one frame of {FRAME_BYTES} B"
         notes.wrong(("queues", i, "limit"), what, f"{FRAME_BYTES} B or more")
-    if rule.alpha is not None and shared is None:
+    if rule.alpha is not None and unshared:
         what = "alpha is a share of the switch's shared buffer, and there is none"
-        notes.wrong(("queues", i, "alpha"), what, "such as shared_buffer: {size: 200 kB}, or leave alpha out")
+        notes.wrong(
+            ("queues", i, "alpha"), what, "buffering: dynamic, or shared_buffer: {size: 200 kB}, or leave alpha out"
+        )
 
 
 def _choosing(graph: Graph) -> list[str]:
@@ -56,10 +64,10 @@ def _choosing(graph: Graph) -> list[str]:
 
 def _check_shared(notes: Notes, shared: SharedBuffer) -> None:
     """A queue that is alone fills the buffer to alpha / (1 + alpha): then alpha times what is free is what it holds."""
-    alone_bytes = int(shared.size_bytes * shared.alpha / (1 + shared.alpha))
-    if alone_bytes < FRAME_BYTES:
+    alone = alone_bytes(shared.size_bytes, shared.alpha)
+    if alone < FRAME_BYTES:
         what = (
-            f"a queue that is alone gets {show_size(alone_bytes)} of a shared buffer of {show_size(shared.size_bytes)} "
+            f"a queue that is alone gets {show_size(alone)} of a shared buffer of {show_size(shared.size_bytes)} "
             f"with alpha {shared.alpha:g}: not one frame of {FRAME_BYTES} B"
         )
         notes.wrong(("shared_buffer",), what, "a larger size, or a larger alpha")

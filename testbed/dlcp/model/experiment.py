@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from dlcp.errors import Problem
 from dlcp.model.base import Frozen
+from dlcp.model.buffering import FRAME_BYTES, Buffering, shared_bytes
 from dlcp.model.faults import Fault
 from dlcp.model.qos import MOST_AVERAGING, QUEUES, LoadBalancing, Pfc, QosIntent
 from dlcp.model.topology import Topology
@@ -84,7 +86,8 @@ class Expectation(Frozen):
 
 
 class SharedBuffer(Frozen):
-    """What all ports of a switch share, as commodity switches do, beside what `port_buffer` lets one port hold.
+    """Memory that all ports of a switch share. With dynamic buffering it stands in place of the size that follows from
+    `port_buffer`, and a port has no other limit; with static buffering a port holds no more than `port_buffer` besides.
 
     alpha: a queue may hold alpha times what is free of it, unless the scheme says otherwise for the queue.
     """
@@ -120,6 +123,8 @@ class Reduced(Frozen):
 class Experiment(Frozen):
     """Everything that defines a set of runs: schemes × jobs × repeats.
 
+    port_buffer_bytes: what one congested queue of an otherwise idle switch may hold, beyond its minimum; with static
+    buffering, what all queues of a port hold together.
     load_balancing: switch → how it balances under every scheme; switches that are not named do as the scheme says.
     flowlet_gap_s: the pause, in emulated time, that parts two flowlets; None = the scheme's, which is in lab time.
     backlog_every_s: how often every queue's backlog is sampled into the table `backlog`; None = never.
@@ -134,6 +139,7 @@ class Experiment(Frozen):
     topology: Topology
     port_buffer_bytes: Size = Field(alias="port_buffer")
     scaling: Scaling
+    buffering: Buffering = Buffering()
     shared_buffer: SharedBuffer | None = None
     queues: tuple[QueueRule, ...] = ()
     load_balancing: dict[str, LoadBalancing] = Field(default_factory=dict)
@@ -148,10 +154,20 @@ class Experiment(Frozen):
     reduced: Reduced | None = None
 
     def of_job(self, name: str) -> Experiment:
-        """The experiment as one of its jobs meets it: with the background and the faults that the job has its own."""
+        """The experiment as one of its jobs meets it: with the background, the faults and the buffers
+        of switches that the job has its own."""
         job = self.jobs[name]
-        own = {"background": job.background, "faults": job.faults}
+        own = {
+            "background": job.background, "faults": job.faults,
+            "port_buffer_bytes": job.port_buffer_bytes, "buffering": job.buffering,
+        }  # fmt: skip
         return self.model_copy(update={key: said for key, said in own.items() if said is not None})
+
+    @property
+    def fabrics(self) -> list[Experiment]:
+        """The experiment once for each way in which its jobs have the switches buffer."""
+        met = [self.of_job(name) for name in self.jobs]
+        return list({(one.port_buffer_bytes, one.buffering): one for one in reversed(met)}.values())[::-1]
 
     @field_validator("backlog_every_s")
     @classmethod
@@ -165,29 +181,59 @@ class Experiment(Frozen):
 def experiment_intent(experiment: Experiment, intent: QosIntent) -> QosIntent:
     """What every switch should do in a run: a scheme's intent, and what the experiment says of all schemes' switches.
 
-    The shared buffer's alpha holds for each queue to which neither the scheme nor `queues` gives one of its own. Raises
+    The experiment's alpha and minimum hold for each queue to which neither the scheme nor `queues` gives more. Raises
     ValidationError when the two do not hold together.
     """
-    shared = experiment.shared_buffer
     gap_s = experiment.flowlet_gap_s
     more = {
         "queues": _queues(experiment, intent),
-        "shared_buffer_bytes": intent.shared_buffer_bytes if shared is None else shared.size_bytes,
         "switch_load_balancing": intent.switch_load_balancing | experiment.load_balancing,
         "flowlet_gap_s": intent.flowlet_gap_s * experiment.scaling.time_dilation if gap_s is None else gap_s,
         "pfc": experiment.pfc or intent.pfc,
     }
-    return QosIntent.model_validate(intent.model_dump() | more)
+    made = QosIntent.model_validate(intent.model_dump() | more)
+    buffers = _dynamic_buffers if experiment.buffering.dynamic else _static_buffers
+    return QosIntent.model_validate(made.model_dump() | buffers(experiment, made))
+
+
+def _static_buffers(experiment: Experiment, intent: QosIntent) -> dict[str, Any]:
+    """The scheme's intent as it is; a shared buffer bounds all ports besides."""
+    shared = experiment.shared_buffer
+    return {} if shared is None else {"shared_buffer_bytes": shared.size_bytes, "alpha": shared.alpha}
+
+
+def _dynamic_buffers(experiment: Experiment, intent: QosIntent) -> dict[str, Any]:
+    """Minima, thresholds, and a shared memory in which a queue that is alone ends at port_buffer; a port has no limit
+    but these.
+
+    What a scheme reserves for a queue beyond the minimum it pays with what its queues share, so that a reservation is
+    no gift of memory. A lossless queue has a pool of its own, of port_buffer, as chips keep lossless traffic apart.
+    """
+    buffering, shared, port_buffer_bytes = experiment.buffering, experiment.shared_buffer, intent.port_buffer_bytes
+    alpha = buffering.alpha if shared is None else shared.alpha
+    lossless = intent.pfc.queues if intent.pfc else ()
+    own_bytes = {number: queue.reserved_bytes for number, queue in intent.queues.items() if number not in lossless}
+    paid_bytes = sum(max(0, size_bytes - buffering.minimum_bytes) for size_bytes in own_bytes.values())
+    if paid_bytes + FRAME_BYTES > port_buffer_bytes:
+        raise Problem(
+            f"QoS intent {intent.name}",
+            f"its queues reserve {paid_bytes} B beyond their minima, of a port_buffer of {port_buffer_bytes} B: "
+            "nothing is left to share",
+            "reserve less, or enlarge port_buffer",
+        )
+    queues = {number: queue.model_dump() for number, queue in intent.queues.items()}
+    for number in lossless:
+        queues[number] = intent.queue(number).model_dump() | {"reserved_bytes": port_buffer_bytes}
+    memory_bytes = shared_bytes(port_buffer_bytes - paid_bytes, alpha) if shared is None else shared.size_bytes
+    more = {"queues": queues, "shared_buffer_bytes": memory_bytes, "alpha": alpha,
+            "minimum_bytes": buffering.minimum_bytes}  # fmt: skip
+    whole = QosIntent.model_validate(intent.model_dump() | more)
+    return more | {"port_buffer_bytes": memory_bytes + whole.reserved_bytes}
 
 
 def _queues(experiment: Experiment, intent: QosIntent) -> dict[int, dict[str, Any]]:
     """Queue → its intent's fields, of those that the scheme or the experiment says something of."""
     found = {number: queue.model_dump() for number, queue in intent.queues.items()}
-    if experiment.shared_buffer is not None:
-        for number in range(QUEUES):
-            queue = intent.queue(number)
-            if "alpha" not in queue.model_fields_set:
-                found[number] = queue.model_dump() | {"alpha": experiment.shared_buffer.alpha}
     for rule in experiment.queues:
         said = rule.model_dump(exclude={"queue"}, exclude_none=True)
         found[rule.queue] = found.get(rule.queue, intent.queue(rule.queue).model_dump()) | said

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+from dlcp.model.buffering import Buffering
 from dlcp.model.document import Document
 from dlcp.model.experiment import Expectation, Experiment, QueueRule, Reduced, Scaling, SchemeChoice, SharedBuffer
 from dlcp.model.explain import validate
@@ -33,6 +34,7 @@ class Parts:
     name: str | None = None
     job_names: tuple[str, ...] = ()
     jobs: dict[str, Job] = field(default_factory=dict)
+    buffering: Buffering | None = None
     shared_buffer: SharedBuffer | None = None
     queues: dict[int, QueueRule] = field(default_factory=dict)
     load_balancing: tuple[str, ...] = ()
@@ -67,6 +69,7 @@ def collect(document: Document) -> Parts:
         name=one(Annotated[str, Experiment.model_fields["name"]], "name"),
         job_names=tuple(str(name) for name in raw_jobs) if isinstance(raw_jobs, dict) else (),
         jobs=entries(Job, "jobs"),
+        buffering=one(Buffering, "buffering") if document.get(("buffering",)) is not None else Buffering(),
         shared_buffer=one(SharedBuffer, "shared_buffer"),
         queues=entries(QueueRule, "queues"),
         load_balancing=tuple(entries(LoadBalancing, "load_balancing")),

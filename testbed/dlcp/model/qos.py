@@ -20,6 +20,9 @@ PRECEDENCES = 3
 MOST_AVERAGING = 15
 """DLCP_AQM_LARGEST_AVERAGING of aqm.h."""
 
+UNSAID_ALPHA = 1.0
+"""The threshold of a queue of which neither the intent nor the queue says one."""
+
 CODEPOINTS = 64
 """Values of the DSCP field (RFC 2474)."""
 CONTROL_QUEUE = 7
@@ -81,7 +84,7 @@ class QueueIntent(Frozen):
     averaging: profiles look at the backlog averaged with weight 2^-averaging a packet (RED, Floyd and Jacobson 1993);
     0 = at the instantaneous backlog.
     alpha: the queue may hold alpha times what is free of the switch's shared buffer (dynamic thresholds, Choudhury and
-    Hahne 1998); without a shared buffer it means nothing.
+    Hahne 1998); None = as the intent says of all queues. Without a shared buffer it means nothing.
     weight: None = strict priority; else the queue shares what the strict ones leave with the other weighted queues, by
     weight (deficit round robin, in bytes).
     """
@@ -90,7 +93,7 @@ class QueueIntent(Frozen):
     limit_bytes: Size | None = Field(default=None, alias="limit")
     profiles: tuple[DropProfile | None, DropProfile | None, DropProfile | None] = (None, None, None)
     averaging: int = Field(default=0, ge=0, le=MOST_AVERAGING)
-    alpha: float = Field(default=1.0, gt=0, le=128)
+    alpha: float | None = Field(default=None, gt=0, le=128)
     weight: int | None = Field(default=None, ge=1, le=64)
 
 
@@ -135,6 +138,8 @@ class QosIntent(Frozen):
     port_buffer_bytes: what all queues of a port hold together; a packet that would exceed it is dropped, unless
     its own queue is within its reserved bytes. shared_buffer_bytes: what all ports of a switch hold together beyond the
     reserved bytes of their queues, shared by dynamic thresholds; None = every port has its own buffer alone.
+    alpha: of every queue without its own; None = as the system has it, 1 where that is ours. minimum_bytes: what every
+    queue has reserved at the least. Both are of queues that may lose packets: chips keep lossless ones in another pool.
     load_balancing: of every switch; of one that switch_load_balancing names, what it says there. flowlet_gap_s: the
     pause that parts two flowlets. dscp: codepoints that lead elsewhere than codepoint.h says. control_plane and
     on_unsupported: of switches in a lab, see ControlPlane and OnUnsupported.
@@ -143,6 +148,8 @@ class QosIntent(Frozen):
     name: str
     port_buffer_bytes: Size = Field(alias="port_buffer")
     shared_buffer_bytes: Size | None = Field(default=None, alias="shared_buffer")
+    alpha: float | None = Field(default=None, gt=0, le=128)
+    minimum_bytes: Size = Field(default=0, alias="minimum")
     queues: dict[QueueNumber, QueueIntent] = Field(default_factory=dict)
     load_balancing: LoadBalancing = "flow-hash"
     switch_load_balancing: dict[str, LoadBalancing] = Field(default_factory=dict)
@@ -180,6 +187,31 @@ class QosIntent(Frozen):
     def queue(self, number: int) -> QueueIntent:
         """The intent of a queue, named or not."""
         return self.queues.get(number, QueueIntent())
+
+    def alpha_of(self, number: int) -> float:
+        """Return a queue's threshold: times what is free of the shared buffer."""
+        return self.alpha_said(number) or UNSAID_ALPHA
+
+    def alpha_said(self, number: int) -> float | None:
+        """Return the threshold that the queue, or else the intent, asks for; None = as the system has it."""
+        return self.queue(number).alpha or (None if self.lossless(number) else self.alpha)
+
+    def reserved_of(self, number: int) -> int:
+        """Return the bytes of the buffer that are a queue's own: what it reserves, at the least the
+        minimum of all queues, but no more than its limit."""
+        own = self.queue(number)
+        minimum_bytes = 0 if self.lossless(number) else self.minimum_bytes
+        most_bytes = minimum_bytes if own.limit_bytes is None else own.limit_bytes
+        return max(own.reserved_bytes, min(minimum_bytes, most_bytes))
+
+    def lossless(self, number: int) -> bool:
+        """Return whether PFC holds for a queue."""
+        return self.pfc is not None and number in self.pfc.queues
+
+    @property
+    def reserved_bytes(self) -> int:
+        """What all queues of a port have reserved."""
+        return sum(self.reserved_of(number) for number in range(QUEUES))
 
     def codepoint(self, dscp: int) -> Codepoint:
         """Where a DSCP (0 to 63) leads."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from dlcp.model.buffering import FRAME_BYTES as FRAME_BYTES  # for all that count packets
+from dlcp.model.buffering import shared_bytes
 from dlcp.model.experiment import Experiment
 from dlcp.model.workload import LINUX_RTO_MIN_S, HostSettings, Job
 
-FRAME_BYTES = 1514
-"""A full Ethernet frame at MTU 1500, as a queue counts it."""
 PACKET_BYTES = 1440
 """Payload of a full packet (wire.h)."""
 
@@ -36,9 +36,27 @@ def regime(experiment: Experiment, job: Job, hosts: dict[str, HostSettings]) -> 
         "port_buffer_bytes": experiment.port_buffer_bytes,
         "port_buffer_packets": experiment.port_buffer_bytes // FRAME_BYTES,
         "port_buffer_lab_s": buffer_s / scaling.time_dilation,
+        **_buffering(experiment, byte_scale),
         "bucket_packets": round(job.bucket_bytes / PACKET_BYTES, 1),
     }
     for label, settings in hosts.items():
         floor_s = settings.rto_min_s if settings.rto_min_s is not None else LINUX_RTO_MIN_S
         found[f"{label}_rto_floor_lab_s"] = floor_s / scaling.time_dilation
     return found
+
+
+def _buffering(experiment: Experiment, byte_scale: float) -> dict[str, Any]:
+    """The buffer model, before what a scheme reserves; nothing for the static pool, as in results
+    that know no other."""
+    buffering, shared = experiment.buffering, experiment.shared_buffer
+    if not buffering.dynamic:
+        return {}
+    alpha = buffering.alpha if shared is None else shared.alpha
+    size_bytes = shared_bytes(experiment.port_buffer_bytes, alpha) if shared is None else shared.size_bytes
+    return {
+        "buffering": buffering.kind,
+        "buffer_alpha": alpha,
+        "queue_minimum_bytes": buffering.minimum_bytes,
+        "shared_buffer_bytes": size_bytes,
+        "shared_buffer_lab_bytes": round(size_bytes * byte_scale),
+    }

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dlcp.model.base import Frozen
+from dlcp.model.buffering import Buffering
 from dlcp.model.faults import Fault
 from dlcp.model.masks import MaskSettings
 from dlcp.model.sizes import SizeTable
@@ -141,7 +142,8 @@ class Job(Frozen):
     the emulated wire (BytePS and DDP do the same); a much bigger layer is cut into several, which spread over servers.
     warmup_iterations: left out of iteration and message statistics (cold windows, first touch).
     byte_scale: instead of the experiment's, for a model of another size: the same links then stand for other ones of
-    the lab under this job. background, faults: instead of the experiment's, so that jobs can be points of an axis.
+    the lab under this job. background, faults, port_buffer_bytes, buffering: instead of the experiment's, so that jobs
+    can be points of an axis.
     beside: other jobs of the file, on other hosts, that run at the same time from the same instant on, each to its own
     end; what they have beside themselves, and their own background and faults, does not count then. beside_scheme: the
     label of the scheme that they run under, instead of this job's; switches do what this job's scheme asks for.
@@ -170,6 +172,8 @@ class Job(Frozen):
     measured: bool = True
     background: tuple[Background, ...] | None = None
     faults: tuple[Fault, ...] | None = None
+    port_buffer_bytes: Size | None = Field(default=None, alias="port_buffer")
+    buffering: Buffering | None = None
 
     def scale(self, of_experiment: float) -> float:
         """What its messages are divided by. of_experiment: the experiment's byte_scale."""

@@ -16,6 +16,9 @@ _BUFFER: dict[str, Callable[[Any], str]] = {
     "port_buffer_lab_s": lambda value: f"{show_duration(value)} of lab line rate",
 }
 
+_SHARING = ("buffering", "buffer_alpha", "shared_buffer_bytes", "shared_buffer_lab_bytes", "queue_minimum_bytes")
+"""What of the regime is told together as `buffering`."""
+
 
 def regime_facts(regime: dict[str, Any]) -> list[tuple[str, str]]:
     """(name, value with its unit) in the order of the regime; what this does not know keeps its own name."""
@@ -24,6 +27,9 @@ def regime_facts(regime: dict[str, Any]) -> list[tuple[str, str]]:
     for name, value in regime.items():
         if name in _BUFFER:
             facts["port buffer"] = buffer
+            facts["buffering"] = _sharing(regime)
+        elif name in _SHARING and _SHARING[-1] in regime:
+            continue
         elif name == "link_rate_bps":
             facts["links"] = show_rate(value)
         elif name == "lab_rate_bps":
@@ -35,6 +41,15 @@ def regime_facts(regime: dict[str, Any]) -> list[tuple[str, str]]:
         else:
             facts[show_name(name)] = show_setting(name, value)
     return list(facts.items())
+
+
+def _sharing(regime: dict[str, Any]) -> str:
+    """How switches divide their memory. Results that do not say are of ports with one pool each."""
+    if regime.get("buffering", "static") == "static":
+        return "static: one pool of all queues of a port"
+    size, lab, minimum = (show_setting(name, regime[name]) for name in _SHARING[2:])
+    alpha = regime["buffer_alpha"]
+    return f"dynamic: alpha {alpha:g} of {size} a switch ({lab} in the lab), {minimum} of its own a queue"
 
 
 def facts_of_jobs(regimes: Mapping[str, dict[str, Any]]) -> list[tuple[str, str]]:

@@ -157,12 +157,16 @@ def _impossible(document: Document, experiment: Experiment, built: dict[str, Sch
     """Schemes whose intent no switch can do together with what the experiment says of the switches."""
     problems = _hosts_apart(document, experiment, built)
     for i, choice in enumerate(experiment.schemes):
-        try:
-            render(experiment_intent(experiment, built[choice.label].intent(experiment.port_buffer_bytes)))
-        except Problem as problem:
-            problems.append(Problem(document.where(("schemes", i)), problem.what, problem.hint))
-        except ValidationError as error:
-            problems.append(Problem(document.where(("queues",)), f"with scheme {choice.scheme}: {_facts(error)}"))
+        for one in experiment.fabrics:
+            try:
+                render(experiment_intent(one, built[choice.label].intent(one.port_buffer_bytes)))
+            except Problem as problem:
+                problems.append(Problem(document.where(("schemes", i)), problem.what, problem.hint))
+            except ValidationError as error:
+                problems.append(Problem(document.where(("queues",)), f"with scheme {choice.scheme}: {_facts(error)}"))
+            else:
+                continue
+            break  # of one kind of mistake one is enough
     return problems
 
 

@@ -11,7 +11,7 @@ from dlcp.model.workload import Job, Training, Workload
 
 _FABRIC_KEYS = {"shared_buffer", "queues", "load_balancing", "flowlet_gap_s", "pfc", "faults", "backlog_every_s"}
 """What an experiment may say of its fabric and its mishaps, beside topology and port buffer."""
-_SAID_ABOVE = {"background", "faults"}
+_SAID_ABOVE = {"background", "faults", "port_buffer_bytes", "buffering"}
 """What of a job stands in a run's definition already: the job's own, or the experiment's."""
 
 
@@ -21,6 +21,7 @@ def facts(experiment: Experiment, job_name: str, workload_sha256: str) -> dict[s
         "experiment": experiment.name,
         "topology": experiment.topology.model_dump(mode="json", by_alias=True),
         "port_buffer": experiment.port_buffer_bytes,
+        **_buffering(experiment),
         **experiment.model_dump(mode="json", by_alias=True, include=_FABRIC_KEYS),
         "scaling": experiment.scaling.model_dump(mode="json", by_alias=True),
         "background": [one.model_dump(mode="json", by_alias=True) for one in experiment.background],
@@ -28,6 +29,12 @@ def facts(experiment: Experiment, job_name: str, workload_sha256: str) -> dict[s
         "job": job_facts(experiment.jobs[job_name]),
         "workload_sha256": workload_sha256,
     }
+
+
+def _buffering(experiment: Experiment) -> dict[str, Any]:
+    """How switches buffer; nothing for the static pool, so that its runs are those from before there was another."""
+    buffering = experiment.buffering
+    return {"buffering": buffering.model_dump(mode="json", by_alias=True)} if buffering.dynamic else {}
 
 
 def job_facts(job: Job) -> dict[str, Any]:

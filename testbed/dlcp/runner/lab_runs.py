@@ -55,12 +55,13 @@ def lacking(ready: Ready, choice: LabChoice) -> dict[str, str]:
     found: dict[str, str] = {}
     problems: list[Problem] = []
     for label, scheme in ready.schemes.items():
-        intent = experiment_intent(ready.experiment, scheme.intent(ready.experiment.port_buffer_bytes))
-        try:
-            plan_fabric(choice.lab, choice.intent(intent))
-        except Problems as error:
-            problems += error.problems
-            found[label] = "; ".join(" ".join(f"{one.what}, {one.hint}".split()) for one in error.problems)
+        for fabric in ready.experiment.fabrics:
+            intent = experiment_intent(fabric, scheme.intent(fabric.port_buffer_bytes))
+            try:
+                plan_fabric(choice.lab, choice.intent(intent))
+            except Problems as error:
+                problems += error.problems
+                found[label] = "; ".join(" ".join(f"{one.what}, {one.hint}".split()) for one in error.problems)
     if len(found) == len(ready.schemes):
         raise Problems(problems)
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dlcp.agents.traffic_plan import offered
+from dlcp.model.buffering import shared_bytes
 from dlcp.model.experiment import Experiment, QueueRule
 from dlcp.model.faults import FaultKind
 from dlcp.model.regime import FRAME_BYTES, regime
@@ -30,7 +31,7 @@ def stands_for(ready: Ready) -> dict[str, dict[str, Any]]:
         "idle_rtt_lab_s": rtt_s / experiment.scaling.time_dilation,
         "bdp_packets": graph.slowest_host_bps * rtt_s / 8 / FRAME_BYTES,
     }
-    return {name: regime(experiment, job, hosts) | more for name, job in experiment.jobs.items()}
+    return {name: regime(experiment.of_job(name), job, hosts) | more for name, job in experiment.jobs.items()}
 
 
 def without_network(ready: Ready) -> tuple[dict[str, dict[str, Any]], list[str]]:
@@ -85,15 +86,11 @@ def sentences(ready: Ready) -> list[str]:
     found = stands_for(ready)
     one = next(iter(found.values()))
     scaling = ready.experiment.scaling
-    buffer = ready.experiment.port_buffer_bytes
     graph = ready.experiment.topology.graph
     lines = [
         f"links      {_rates(graph)} stand for {show_rate(scaling.lab_rate_bps)} "
         f"(byte scale {scaling.byte_scale:g}, time dilation {scaling.time_dilation:g})",
-        f"buffer     {show_size(buffer)} a port: {one['port_buffer_packets']} packets, "
-        f"{show_duration(one['port_buffer_lab_s'])} of line rate in lab time; "
-        f"stands for {show_size(buffer * scaling.byte_scale)}",
-        *_shared_buffer(ready),
+        *_buffers(ready.experiment),
         *_switches(ready.experiment),
         f"round trip {show_duration(one['idle_rtt_lab_s'])} in lab time when idle, by store and forward"
         f"{_delays(graph)} (what hosts add is unknown before a run); {one['bdp_packets']:.1f} packets fill it",
@@ -148,16 +145,47 @@ def _background(entry: Incast | Poisson | Constant, ready: Ready) -> str:
     return f"background {entry.kind} in queue {entry.queue}: {what} {flows}{found.packets_per_s:,.0f} packets a second"
 
 
-def _shared_buffer(ready: Ready) -> list[str]:
-    """What each switch's ports share beside their own buffers, if the experiment says so."""
-    shared = ready.experiment.shared_buffer
-    if shared is None:
-        return []
-    lab_bytes = shared.size_bytes * ready.experiment.scaling.byte_scale
+def _buffers(experiment: Experiment) -> list[str]:
+    """How the switches buffer, in packets, in time at line rate and in bytes of the lab; of jobs with buffers of their
+    own, each job's."""
+    lines: dict[str, list[str]] = {}
+    for name in experiment.jobs:
+        for line in _buffers_of(experiment.of_job(name)):
+            lines.setdefault(line, []).append(name)
+    everywhere = len(experiment.jobs)
+    return [line if len(jobs) == everywhere else f"{line} (job {', '.join(jobs)})" for line, jobs in lines.items()]
+
+
+def _buffers_of(experiment: Experiment) -> list[str]:
+    buffering, shared, scaling = experiment.buffering, experiment.shared_buffer, experiment.scaling
+    size_bytes = experiment.port_buffer_bytes
+    drained_s = size_bytes * 8 / experiment.topology.graph.slowest_host_bps / scaling.time_dilation
+    amount = (
+        f"{size_bytes // FRAME_BYTES} packets, {show_duration(drained_s)} of line rate in lab time; "
+        f"stands for {show_size(size_bytes * scaling.byte_scale)}"
+    )
+    if not buffering.dynamic:
+        lines = [f"buffer     {show_size(size_bytes)} a port, one pool of all its queues: {amount}"]
+        if shared is not None:
+            lines.append(f"shared     {_memory(shared.size_bytes, shared.alpha, scaling.byte_scale)}")
+        return lines
+    alpha = buffering.alpha if shared is None else shared.alpha
+    memory_bytes = shared_bytes(size_bytes, alpha) if shared is None else shared.size_bytes
+    minimum = (
+        f"{show_size(buffering.minimum_bytes)} of its own ({show_size(buffering.minimum_bytes * scaling.byte_scale)})"
+    )
+    whole = [] if shared is not None else [f"buffer     {show_size(size_bytes)} for a queue that is alone: {amount}"]
     return [
-        f"shared     {show_size(shared.size_bytes)} a switch: {shared.size_bytes // FRAME_BYTES} packets; a queue may "
-        f"hold {shared.alpha:g} times what is free of it; stands for {show_size(lab_bytes)}"
-    ]
+        *whole, f"shared     {_memory(memory_bytes, alpha, scaling.byte_scale)}",
+        f"minimum    each queue has {minimum}",
+    ]  # fmt: skip
+
+
+def _memory(size_bytes: int, alpha: float, byte_scale: float) -> str:
+    return (
+        f"{show_size(size_bytes)} a switch: {size_bytes // FRAME_BYTES} packets; a queue may hold {alpha:g} times what "
+        f"is free of it; stands for {show_size(size_bytes * byte_scale)}"
+    )
 
 
 def _switches(experiment: Experiment) -> list[str]:

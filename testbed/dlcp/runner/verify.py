@@ -65,12 +65,13 @@ def intents(ready: Ready, label: str | None) -> list[tuple[tuple[str, ...], QosI
         if label not in (None, choice.label):
             continue
         scheme = ready.schemes[choice.label]
-        intent = experiment_intent(experiment, scheme.intent(experiment.port_buffer_bytes))
-        same = [labels for labels, known in found if known.model_copy(update={"name": intent.name}) == intent]
-        if same:
-            same[0].append(choice.label)
-        else:
-            found.append(([choice.label], intent))
+        for fabric in experiment.fabrics:
+            intent = experiment_intent(fabric, scheme.intent(fabric.port_buffer_bytes))
+            same = [labels for labels, known in found if known.model_copy(update={"name": intent.name}) == intent]
+            if not same:
+                found.append(([choice.label], intent))
+            elif choice.label not in same[0]:
+                same[0].append(choice.label)
     return [(tuple(labels), intent) for labels, intent in found]
 
 

@@ -74,7 +74,7 @@ class RunPlan:
         return RunResult(
             run_id=run.id, experiment=experiment.name, scheme=run.scheme.scheme, label=run.scheme.label,
             job=run.job_name, repeat=run.repeat, seed=run.seed, substrate=run.substrate, status="ok",
-            run={"job": run.job.model_dump(mode="json"), "workload": run.workload.name,
+            run={"job": run.job.model_dump(mode="json", exclude=_OF_THE_FABRIC), "workload": run.workload.name,
                  "background": [entry.model_dump(mode="json") for entry in experiment.background],
                  "roles": {"workers": run.job.workers, "servers": run.job.servers},
                  "tenants": [tenant.job_name for tenant in run.tenants]},
@@ -84,6 +84,10 @@ class RunPlan:
             expect=[line.model_dump(mode="json") for line in experiment.expect],
             provenance=provenance.collect(run.seed),
         )  # fmt: skip
+
+
+_OF_THE_FABRIC = {"port_buffer_bytes", "buffering"}
+"""What a job may say of the switches' buffers: the regime tells it."""
 
 
 def plan_run(run: Run) -> RunPlan:

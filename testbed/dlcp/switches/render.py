@@ -36,7 +36,7 @@ def render(intent: QosIntent) -> AqmPort:
     an alpha rounds to nothing, a size is beyond 32 bits, or it asks for what only switches of a lab have.
     """
     _refuse_what_only_hardware_has(intent)
-    reserved_bytes = sum(queue.reserved_bytes for queue in intent.queues.values())
+    reserved_bytes = intent.reserved_bytes
     if reserved_bytes > intent.port_buffer_bytes:
         raise Problem(
             f"QoS intent {intent.name}",
@@ -82,15 +82,16 @@ def effective(port: AqmPort) -> dict[str, Any]:
 def _queue(intent: QosIntent, number: int) -> AqmQueue:
     queue = intent.queue(number)
     limit_bytes = UNLIMITED_BYTES if queue.limit_bytes is None else _size(intent, queue.limit_bytes)
-    alpha_q8 = round(queue.alpha * _ALPHA_UNIT)
-    if queue.reserved_bytes > limit_bytes:
-        what = f"queue {number} reserves {queue.reserved_bytes} B, its limit is {limit_bytes} B"
+    alpha, reserved_bytes = intent.alpha_of(number), intent.reserved_of(number)
+    alpha_q8 = round(alpha * _ALPHA_UNIT)
+    if reserved_bytes > limit_bytes:
+        what = f"queue {number} reserves {reserved_bytes} B, its limit is {limit_bytes} B"
         raise Problem(f"QoS intent {intent.name}", what, "a queue cannot hold what it reserves beyond its limit")
     if alpha_q8 == 0:
-        what = f"alpha {queue.alpha} of queue {number} is below half of 1/{_ALPHA_UNIT}, the smallest step"
+        what = f"alpha {alpha} of queue {number} is below half of 1/{_ALPHA_UNIT}, the smallest step"
         raise Problem(f"QoS intent {intent.name}", what, f"alpha is counted in 1/{_ALPHA_UNIT}")
     made = AqmQueue(
-        reserved_bytes=queue.reserved_bytes, limit_bytes=limit_bytes, alpha_q8=alpha_q8, averaging=queue.averaging
+        reserved_bytes=reserved_bytes, limit_bytes=limit_bytes, alpha_q8=alpha_q8, averaging=queue.averaging
     )
     for precedence, profile in enumerate(queue.profiles):
         if profile is not None:

@@ -34,17 +34,17 @@ def full_bytes(intent: QosIntent, queue: int, top_bytes: float, packet_bytes: in
     """The largest backlog of a queue that still takes a packet, while the top queue holds top_bytes and all others of
     the switch are empty."""
     native = ffi.new("struct dlcp_aqm_queue *")
-    own, top = intent.queue(queue), intent.queue(QUEUES - 1)
-    native.reserved_bytes = own.reserved_bytes
+    own = intent.queue(queue)
+    native.reserved_bytes = intent.reserved_of(queue)
     native.limit_bytes = lib.DLCP_AQM_UNLIMITED if own.limit_bytes is None else own.limit_bytes
-    native.alpha_q8 = round(own.alpha * 256)
-    common = intent.port_buffer_bytes - sum(one.reserved_bytes for one in intent.queues.values())
-    top_beyond = max(0, int(top_bytes) - top.reserved_bytes)
+    native.alpha_q8 = round(intent.alpha_of(queue) * 256)
+    common = intent.port_buffer_bytes - intent.reserved_bytes
+    top_beyond = max(0, int(top_bytes) - intent.reserved_of(QUEUES - 1))
     arrival = ffi.new("struct dlcp_aqm_arrival *")
     arrival.packet_bytes = packet_bytes
 
     def takes(backlog: int) -> bool:
-        beyond = top_beyond + max(0, backlog - own.reserved_bytes)
+        beyond = top_beyond + max(0, backlog - native.reserved_bytes)
         arrival.backlog_bytes, arrival.beyond_bytes = backlog, beyond
         shared = intent.shared_buffer_bytes
         arrival.shared_free_bytes = lib.DLCP_AQM_UNSHARED if shared is None else max(0, shared - beyond)
@@ -61,9 +61,9 @@ def alike(intent: QosIntent) -> list[tuple[int, ...]]:
     """Queues below the top one, grouped by what limits them."""
     groups: dict[tuple[int, int | None, float], list[int]] = {}
     for queue in range(QUEUES - 1):
-        own = intent.queue(queue)
-        alpha = own.alpha if intent.shared_buffer_bytes is not None else 0.0
-        groups.setdefault((own.reserved_bytes, own.limit_bytes, alpha), []).append(queue)
+        alpha = intent.alpha_of(queue) if intent.shared_buffer_bytes is not None else 0.0
+        limited = (intent.reserved_of(queue), intent.queue(queue).limit_bytes, alpha)
+        groups.setdefault(limited, []).append(queue)
     return [tuple(group) for group in groups.values()]
 
 

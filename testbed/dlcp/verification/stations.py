@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from dlcp.model.buffering import alone_bytes
 from dlcp.model.qos import QUEUES, QosIntent
 from dlcp.model.topology import Graph
 from dlcp.verification.prober import FRAME_BYTES
@@ -64,7 +65,10 @@ def station(
 def cushion_bytes(intent: QosIntent) -> int:
     """What the blocking queue is made to hold, so that it never runs empty for a moment: whole frames."""
     top = intent.queue(QUEUES - 1)
-    room = min(intent.port_buffer_bytes, intent.shared_buffer_bytes or intent.port_buffer_bytes)
+    room = intent.port_buffer_bytes
+    if intent.shared_buffer_bytes is not None:
+        alone = alone_bytes(intent.shared_buffer_bytes, intent.alpha_of(QUEUES - 1))
+        room = min(room, intent.reserved_of(QUEUES - 1) + alone)
     if top.limit_bytes is not None:
         room = min(room, top.limit_bytes)
     room = min(int(room * _CUSHION_SHARE), _CUSHION_BYTES)

@@ -1,4 +1,5 @@
-"""All that probes can say of a fabric, in order: paths, codepoints, service, curves, limits, balance, rates."""
+"""All that probes can say of a fabric, in order: paths, codepoints, service, curves, limits, isolation,
+balance, rates."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from dataclasses import dataclass, replace
 from dlcp.model.qos import QUEUES, QosIntent
 from dlcp.model.topology import Graph
 from dlcp.model.units import show_size
-from dlcp.verification import balance, codepoints, curves, limits, overload, paths, rates, service
+from dlcp.verification import balance, codepoints, curves, isolation, limits, overload, paths, rates, service
 from dlcp.verification.again import settled
 from dlcp.verification.binomial import FALSE_ALARM
 from dlcp.verification.blocks import calm, shoot
@@ -95,6 +96,7 @@ def plan(
             for queue in reversed(range(QUEUES)) for curve in curves.curves_of(intent, queue)
         ]  # fmt: skip
         steps.append(Step(f"{one.port}: limits", 1, _Limits(prober, one, intent)))
+        steps.append(Step(f"{one.port}: isolation", 2, _Isolation(prober, one, intent)))
         steps.append(Step(f"{one.port}: overload", 2, _Overload(prober, one, intent)))
     steps.append(Step("load balancing", 2, lambda: balance.probe(prober, graph, intent, alpha)))
     switches = Step("rates of links between switches", 4, lambda: rates.probe_switches(prober, graph), settles=False)
@@ -115,14 +117,14 @@ def busy_bytes(intent: QosIntent) -> int:
 
 def room_bytes(intent: QosIntent, queue: int) -> int:
     """What a queue can surely hold while the cushion, and a frame or two of the blocker, wait in the top queue."""
-    own = intent.queue(queue)
-    kept = sum(other.reserved_bytes for number, other in intent.queues.items() if number not in (queue, QUEUES - 1))
-    busy = max(busy_bytes(intent), intent.queue(QUEUES - 1).reserved_bytes)
+    own, alpha, reserved = intent.queue(queue), intent.alpha_of(queue), intent.reserved_of(queue)
+    kept = intent.reserved_bytes - sum(intent.reserved_of(number) for number in {queue, QUEUES - 1})
+    busy = max(busy_bytes(intent), intent.reserved_of(QUEUES - 1))
     room = intent.port_buffer_bytes - kept - busy
     if intent.shared_buffer_bytes is not None:
-        free = own.alpha * (intent.shared_buffer_bytes - busy) / (1 + own.alpha)
-        room = min(room, own.reserved_bytes + int(free))
-    return max(own.reserved_bytes, room if own.limit_bytes is None else min(room, own.limit_bytes))
+        free = alpha * (intent.shared_buffer_bytes - busy) / (1 + alpha)
+        room = min(room, reserved + int(free))
+    return max(reserved, room if own.limit_bytes is None else min(room, own.limit_bytes))
 
 
 @dataclass(frozen=True)
@@ -178,6 +180,16 @@ class _Limits:
 
     def __call__(self) -> list[Row]:
         return limits.probe(self.prober, self.station, self.intent)
+
+
+@dataclass(frozen=True)
+class _Isolation:
+    prober: Prober
+    station: Station
+    intent: QosIntent
+
+    def __call__(self) -> list[Row]:
+        return isolation.probe(self.prober, self.station, self.intent)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from dlcp.model.qos import QUEUES, LoadBalancing, Pfc, QosIntent, QueueIntent
+from dlcp.model.qos import QUEUES, LoadBalancing, Pfc, QosIntent
 
 Feature = Literal[
     "strict-queues",
@@ -98,13 +98,14 @@ def needs(intent: QosIntent, switch: str) -> tuple[Need, ...]:
     if intent.dscp:
         found.append(Need("dscp-override"))
     for number in range(QUEUES):
-        found += [Need(feature, number) for feature in _of_queue(intent.queue(number))]
+        found += [Need(feature, number) for feature in _of_queue(intent, number)]
     found += [Need(feature) for feature in _of_pfc(intent.pfc)]
     balancing = BALANCING[balancing_of(intent, switch)]
     return tuple(found if balancing is None else [*found, Need(balancing)])
 
 
-def _of_queue(queue: QueueIntent) -> Iterator[Feature]:
+def _of_queue(intent: QosIntent, number: int) -> Iterator[Feature]:
+    queue = intent.queue(number)
     profiles = [profile for profile in queue.profiles if profile is not None]
     marks, drops = any(p.mark for p in profiles), any(not p.mark for p in profiles)
     if drops:
@@ -120,11 +121,11 @@ def _of_queue(queue: QueueIntent) -> Iterator[Feature]:
             yield "ecn-by-precedence"
     if profiles and queue.averaging:
         yield "averaging"
-    if queue.reserved_bytes:
+    if intent.reserved_of(number):
         yield "reserved"
     if queue.limit_bytes is not None:
         yield "queue-limit"
-    if queue.alpha != 1.0:
+    if intent.alpha_said(number) is not None:
         yield "alpha"
 
 

@@ -126,20 +126,28 @@ class Ruler:
         """The intent with every number as the switch takes it. Raises Problem where they do not hold together then."""
         queues = {number: self._queue(queue) for number, queue in intent.queues.items()}
         pfc = self._pfc(intent.pfc) if intent.pfc else None
-        return intent.model_copy(update={"queues": queues, "pfc": pfc})
+        of_all = {"alpha": self._alpha(intent.alpha), "minimum_bytes": self._reserved(intent.minimum_bytes)}
+        return intent.model_copy(update={"queues": queues, "pfc": pfc} | of_all)
 
     def _queue(self, queue: QueueIntent) -> QueueIntent:
-        unit, reserved_step_bytes = self._units.thresholds, self._step_bytes(self._units.reserved)
+        unit = self._units.thresholds
         changes: dict[str, Any] = {
             "profiles": tuple(self._profile(profile) if profile else None for profile in queue.profiles),
-            "reserved_bytes": self._cells_up(self.reserved(queue.reserved_bytes) * reserved_step_bytes),
+            "reserved_bytes": self._reserved(queue.reserved_bytes),
+            "alpha": self._alpha(queue.alpha),
         }
         if queue.limit_bytes is not None:
             changes["limit_bytes"] = self._cells(self.threshold(queue.limit_bytes) * self._step_bytes(unit))
-        if queue.alpha != 1.0:
-            step = self._units.alpha_step
-            changes["alpha"] = round(queue.alpha / step) * step if step else 2.0 ** self.alpha_power(queue.alpha)
         return queue.model_copy(update=changes)
+
+    def _reserved(self, size_bytes: int) -> int:
+        return self._cells_up(self.reserved(size_bytes) * self._step_bytes(self._units.reserved))
+
+    def _alpha(self, alpha: float | None) -> float | None:
+        if alpha is None:
+            return None
+        step = self._units.alpha_step
+        return round(alpha / step) * step if step else 2.0 ** self.alpha_power(alpha)
 
     def _profile(self, profile: DropProfile) -> DropProfile:
         curve, step_bytes = self.curve(profile), self._step_bytes(self._units.thresholds)
@@ -213,6 +221,7 @@ def differences(settled: Settled, effective: QosIntent, device: Device, system: 
         replace(one, what=f"queue{'s' * (len(queues) > 1)} {', '.join(map(str, queues))}: {one.what}")
         for one, queues in alike.items()
     ]
+    told += _of_all_queues(intended, effective, units, cell)
     if intended.pfc and effective.pfc:
         told += _of_pfc(settled, intended.pfc, effective.pfc, units, cell)
         told += _of_watchdog(settled, intended.pfc, effective.pfc, units)
@@ -237,9 +246,19 @@ def _of_queue(before: QueueIntent, after: QueueIntent, units: Units, cell: str) 
     yield from _size(
         "reserved", before.reserved_bytes, after.reserved_bytes, f"written in {units.reserved.write}{cell}"
     )
-    if before.alpha != after.alpha:
+    yield from _alpha("alpha", before.alpha, after.alpha, units)
+
+
+def _of_all_queues(before: QosIntent, after: QosIntent, units: Units, cell: str) -> Iterator[Difference]:
+    why = f"written in {units.reserved.write}{cell}"
+    yield from _size("minimum of every queue", before.minimum_bytes, after.minimum_bytes, why)
+    yield from _alpha("alpha of every queue", before.alpha, after.alpha, units)
+
+
+def _alpha(what: str, before: float | None, after: float | None, units: Units) -> Iterator[Difference]:
+    if before is not None and after is not None and before != after:
         steps = f"in steps of {units.alpha_step:g}" if units.alpha_step else "a power of 2"
-        yield Difference("alpha", f"{before.alpha:g}", f"{after.alpha:g}", steps)
+        yield Difference(what, f"{before:g}", f"{after:g}", steps)
 
 
 def _of_pfc(settled: Settled, before: Pfc, after: Pfc, units: Units, cell: str) -> Iterator[Difference]:

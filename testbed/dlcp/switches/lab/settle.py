@@ -147,7 +147,7 @@ def _intent_problems(intent: QosIntent, device: Device) -> Iterator[Problem]:
     for number in intent.pfc.queues if intent.pfc else ():
         if any(profile is not None and not profile.mark for profile in intent.queue(number).profiles):
             yield Problem(where, f"queue {number} is lossless and has a profile that drops", "mark: true, or no PFC")
-    reserved_bytes = sum(queue.reserved_bytes for queue in intent.queues.values())
+    reserved_bytes = intent.reserved_bytes
     if reserved_bytes > device.port_buffer_bytes:
         what = f"its queues reserve {reserved_bytes} B, a port of {device.name} has {device.port_buffer_bytes} B"
         yield Problem(where, what, "reserve less")

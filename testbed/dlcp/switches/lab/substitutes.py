@@ -128,6 +128,20 @@ def _queue_changed(update: dict[str, Any], words: str) -> Maker:
     return make
 
 
+def _of_all_queues(update: dict[str, Any], of_queue: dict[str, Any], words: str) -> Maker:
+    """A substitute that says less of all queues alike. It names no queue that the intent does not, for folding needs
+    those."""
+
+    def make(intent: QosIntent, queues: tuple[int, ...], _switch: str) -> Made:
+        changed = {
+            number: own.model_copy(update=of_queue) if number in queues else own
+            for number, own in intent.queues.items()
+        }
+        return intent.model_copy(update=update | {"queues": changed}), words
+
+    return make
+
+
 def _pfc_changed(update: dict[str, Any], words: str) -> Maker:
     def make(intent: QosIntent, _queues: tuple[int, ...], _switch: str) -> Made:
         pfc = intent.pfc.model_copy(update=update) if intent.pfc else None
@@ -156,9 +170,13 @@ def _left_to_the_system(words: str) -> Maker:
 MAKERS: dict[Substitute, Maker] = {
     "fold-precedences": _folded,
     "instantaneous": _queue_changed({"averaging": 0}, "profiles look at the backlog as the chip averages it"),
-    "nothing-reserved": _queue_changed({"reserved_bytes": 0}, "nothing is reserved beyond what the system reserves"),
+    "nothing-reserved": _of_all_queues(
+        {"minimum_bytes": 0}, {"reserved_bytes": 0}, "nothing is reserved beyond what the system reserves"
+    ),
     "no-limit": _queue_changed({"limit_bytes": None}, "the queue may hold what the chip's buffer leaves it"),
-    "system-alpha": _queue_changed({"alpha": 1.0}, "the queue's dynamic threshold is the system's own"),
+    "system-alpha": _of_all_queues(
+        {"alpha": None}, {"alpha": None}, "the queue's dynamic threshold is the system's own"
+    ),
     "system-thresholds": _left_to_the_system("PFC pauses and resumes at the system's own thresholds"),
     "system-headroom": _left_to_the_system("the headroom is what the system works out"),
     "system-watchdog-time": _left_to_the_system("the PFC watchdog is on, with the system's own time"),
