@@ -30,20 +30,29 @@ class Scaling(Frozen):
     are multiplied by time_dilation (EMULATOR.md, "Time dilation"). What a topology, the faults and the background say
     is as emulated: links run at lab_rate / (byte_scale · time_dilation), and a delay there is the lab's times
     time_dilation.
-    scaled_down: by how much `--scale-down` has divided link rates and multiplied byte_scale, beyond what is written.
+    fit: machine = a run dilates the experiment further, as far as the machine that emulates it needs to be believed.
+    dilated_by, scaled_down: by how much `fit` or `--scale-down` has multiplied time_dilation, and byte_scale, beyond
+    what is written; link rates are divided by both.
     """
 
     lab_rate_bps: Rate = Field(alias="lab_rate")
     byte_scale: float = Field(default=1.0, ge=1)
     time_dilation: float = Field(default=1.0, ge=1)
+    fit: Literal["machine"] | None = None
+    dilated_by: float = Field(default=1.0, ge=1)
     scaled_down: float = Field(default=1.0, ge=1)
 
-    @field_validator("scaled_down")
+    @field_validator("dilated_by", "scaled_down")
     @classmethod
     def _not_written(cls, factor: float, info: ValidationInfo) -> float:
         if info.context is not None and info.context.get("written", False):
-            raise QuantityError("`scaled_down` is what `dlcp run --scale-down` has done", "leave it out")
+            raise QuantityError(f"`{info.field_name}` is what `dlcp run --scale-down` has done", "leave it out")
         return factor
+
+    @property
+    def as_written(self) -> bool:
+        """Whether nothing was scaled beyond what the file says."""
+        return self.dilated_by == 1 and self.scaled_down == 1
 
 
 class SchemeChoice(Frozen):
@@ -128,6 +137,7 @@ class Experiment(Frozen):
     load_balancing: switch → how it balances under every scheme; switches that are not named do as the scheme says.
     flowlet_gap_s: the pause, in emulated time, that parts two flowlets; None = the scheme's, which is in lab time.
     backlog_every_s: how often every queue's backlog is sampled into the table `backlog`; None = never.
+    reduced, quick: what of it `dlcp paper`, and `dlcp paper --quick`, make; None = nothing.
     """
 
     format: Literal[1]
@@ -152,6 +162,7 @@ class Experiment(Frozen):
     schemes: tuple[SchemeChoice, ...] = Field(min_length=1)
     expect: tuple[Expectation, ...] = ()
     reduced: Reduced | None = None
+    quick: Reduced | None = None
 
     def of_job(self, name: str) -> Experiment:
         """The experiment as one of its jobs meets it: with the background, the faults and the buffers

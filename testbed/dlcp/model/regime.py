@@ -32,6 +32,7 @@ def regime(experiment: Experiment, job: Job, hosts: dict[str, HostSettings]) -> 
         "lab_rate_bps": link_rate_bps * byte_scale * scaling.time_dilation,
         "byte_scale": byte_scale,
         "time_dilation": scaling.time_dilation,
+        **({"dilated_by": scaling.dilated_by} if scaling.dilated_by != 1 else {}),
         **({"scaled_down": scaling.scaled_down} if scaling.scaled_down != 1 else {}),
         "port_buffer_bytes": experiment.port_buffer_bytes,
         "port_buffer_packets": experiment.port_buffer_bytes // FRAME_BYTES,

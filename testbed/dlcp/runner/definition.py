@@ -11,6 +11,8 @@ from dlcp.model.workload import Job, Training, Workload
 
 _FABRIC_KEYS = {"shared_buffer", "queues", "load_balancing", "flowlet_gap_s", "pfc", "faults", "backlog_every_s"}
 """What an experiment may say of its fabric and its mishaps, beside topology and port buffer."""
+_NOT_OF_A_RUN = {"fit"}
+"""What of a scaling says how it comes about: a run is defined by what came of it (time_dilation, dilated_by)."""
 _SAID_ABOVE = {"background", "faults", "port_buffer_bytes", "buffering"}
 """What of a job stands in a run's definition already: the job's own, or the experiment's."""
 
@@ -23,7 +25,7 @@ def facts(experiment: Experiment, job_name: str, workload_sha256: str) -> dict[s
         "port_buffer": experiment.port_buffer_bytes,
         **_buffering(experiment),
         **experiment.model_dump(mode="json", by_alias=True, include=_FABRIC_KEYS),
-        "scaling": experiment.scaling.model_dump(mode="json", by_alias=True),
+        "scaling": experiment.scaling.model_dump(mode="json", by_alias=True, exclude=_NOT_OF_A_RUN),
         "background": [one.model_dump(mode="json", by_alias=True) for one in experiment.background],
         "job_name": job_name,
         "job": job_facts(experiment.jobs[job_name]),
