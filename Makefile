@@ -15,6 +15,9 @@ LABS := tests/lab/
 TESTS := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q
 FABRICS := $(filter-out $(SMALL) $(LABS),$(wildcard tests/[a-z]*/))
 
+# After a command of dlcp: its exit code 4 is a warning, which its last lines explain; any other is an error.
+WARN := { code=$$?; [ $$code -eq 4 ] || exit $$code; }
+
 .PHONY: help setup setup-dev emulate lab-demo paper test verify lint fuzz golden notebooks clean
 
 help:  ## this list
@@ -27,12 +30,12 @@ setup-dev:
 	@bash testbed/setup.sh test
 
 emulate: setup  ## train over TCP and over DLCP on an emulated fabric, and show the difference
-	@$(BIN)/dlcp run quickstart
+	@$(BIN)/dlcp run quickstart || $(WARN)
 
 lab-demo: setup  ## a lab of namespaces behind real SSH: deploy, verify with packets, run an experiment, put everything back
-	@$(BIN)/dlcp lab demo
+	@$(BIN)/dlcp lab demo || $(WARN)
 
-paper: setup  ## the whole comparison: every published claim as an experiment, then analysis/RESULTS.md (an hour; again = resume)
+paper: setup  ## the whole comparison: every published claim as an experiment, then analysis/RESULTS.md (four hours; again = resume; in an hour, with less: dlcp paper --quick)
 	@$(BIN)/dlcp paper
 
 test: setup-dev  ## every test; those that need root or a kernel feature say so when they are skipped

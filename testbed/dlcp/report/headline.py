@@ -5,6 +5,7 @@ from __future__ import annotations
 from dlcp.model.metrics import METRICS
 from dlcp.report.best import best_other, others_of
 from dlcp.report.comparison import Comparison, Gain, JobComparison
+from dlcp.report.statistics import Estimate
 from dlcp.report.words import show_estimate, show_number
 
 MANY = 5
@@ -29,12 +30,22 @@ def job_sentences(comparison: Comparison, job: JobComparison) -> list[str]:
         metric = METRICS[name]
         estimate = job.estimates.get((job.subject, name))
         if estimate is None or estimate.value is None:
+            sentences += _unbelieved(job) if name == "jct_s" else []
             continue
         target = f"{100 * job.target_accuracy:.1f} %" if job.target_accuracy is not None else ""
         start = says.format(job=job.job, figure=show_estimate(estimate, metric), target=target)
         gains = [] if many else [_against(job.gains[against, name]) for against in job.labels[:-1]]
         sentences.append(f"{job.subject} {start}" + (": " + "; ".join(gains) if gains else "") + ".")
     return sentences + [one for one in (_best_other(comparison, job), _accuracy(job)) if one]
+
+
+def _unbelieved(job: JobComparison) -> list[str]:
+    """That the subject has runs of a job, but none to believe."""
+    counts = {status: count for status, count in job.counts[job.subject].items() if count}
+    if not counts or counts.get("ok"):
+        return []
+    shown = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    return [f"{job.subject} has no run of job {job.job} that can be believed ({shown})."]
 
 
 def _best_other(comparison: Comparison, job: JobComparison) -> str:
@@ -67,5 +78,12 @@ def _accuracy(job: JobComparison) -> str:
         return ""
     if len(job.labels) > MANY:
         return ""
-    figures = [f"{label} {show_estimate(job.estimates[label, metric.name], metric)}" for label in job.labels[::-1]]
+    figures = [_figure(label, job.estimates[label, metric.name]) for label in job.labels[::-1]]
     return f"Final test accuracy of job {job.job}: {', '.join(figures)}."
+
+
+def _figure(label: str, accuracy: Estimate) -> str:
+    """A scheme's accuracy, or why there is none."""
+    if accuracy.value is None:
+        return f"{label} unknown ({accuracy.why or 'no run that can be believed'})"
+    return f"{label} {show_estimate(accuracy, METRICS['final_accuracy'])}"

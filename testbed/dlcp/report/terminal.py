@@ -43,8 +43,8 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
             metrics = [METRICS[name] for name in group if METRICS[name] in job.metrics]
             if metrics:
                 console.print(_table(job, metrics, refused))
-        for reason, cells in refused.items():
-            console.print(Text(f"  {reason}: {_some(cells, MOST_NAMED, ', ')}", style="dim"))
+        for number, (reason, cells) in enumerate(refused.items(), 1):
+            console.print(Text(f"  [{number}] {reason}: {_some(cells, MOST_NAMED, ', ')}", style="dim"))
         for remark in remarks(comparison.results, job):
             console.print(Padding(Text(remark), (1, 0, 0, 2)))
 
@@ -160,15 +160,22 @@ def _label(job: JobComparison, label: str) -> Text:
 
 def _cell(job: JobComparison, label: str, metric: Metric, unit: Unit, refused: dict[str, dict[str, None]]) -> Text:
     estimate = job.estimates[label, metric.name]
+    shown = show_estimate(estimate, metric, unit, with_unit=False)
     if estimate.why:
         reason = f"{metric.title.split()[0]} {estimate.why}" if metric.tail else estimate.why
-        refused.setdefault(reason, {})[label] = None
-    return Text(show_estimate(estimate, metric, unit, with_unit=False), style="" if estimate.has_interval else "dim")
+        shown += _mark(refused, reason, label)
+    return Text(shown, style="" if estimate.has_interval else "dim")
 
 
 def _gain_cell(gain: Gain, refused: dict[str, dict[str, None]]) -> Text:
-    if not gain.estimate.has_interval:
-        if gain.estimate.method == "paired t":
-            refused.setdefault(gain.estimate.why, {})[f"{gain.subject} over {gain.against}"] = None
-        return Text("n/a", style="dim")
-    return Text(show_gain(gain), style=_STYLES.get(gain.verdict, "dim"))
+    if gain.estimate.has_interval:
+        return Text(show_gain(gain), style=_STYLES.get(gain.verdict, "dim"))
+    metric, why = gain.metric, gain.estimate.why
+    reason = why if gain.estimate.method == "paired t" else f"{metric.title.split()[0]} {why}"
+    return Text("n/a" + _mark(refused, reason, f"{gain.subject} over {gain.against}"), style="dim")
+
+
+def _mark(refused: dict[str, dict[str, None]], reason: str, whose: str) -> str:
+    """The number of a reason, which stands below the table with those that it holds for."""
+    refused.setdefault(reason, {})[whose] = None
+    return f" [{list(refused).index(reason) + 1}]"

@@ -1,0 +1,84 @@
+"""The last words when runs are over and not all can be believed: what happened, what stands, what to do."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from dlcp.model.result import RunResult
+from dlcp.runner.estimate import estimate
+from dlcp.runner.execute import MORE_CHANCES, missing
+from dlcp.runner.outline import Outline
+from dlcp.runner.store import Store
+
+_AN_INTERVAL = 5
+"""Believed pairs that a comparison of two schemes takes (report.statistics.MIN_REPEATS; report may not be asked)."""
+
+
+def doubts(outline: Outline, results: Path, experiment: str) -> list[str]:
+    """The lines, for a plan whose runs are made. experiment: as the person named it."""
+    plan = outline.plan
+    had, _ = Store(results, plan.ready.experiment.name).load()
+    mine = {run_id: result for run_id, result in had.items() if run_id in plan.run_ids}
+    suspect = [result for result in mine.values() if result.status == "suspect"]
+    if not suspect:
+        return [
+            "All runs are believed, but not all that the experiment expects of them holds: see ✗ above. That is a "
+            "result, about the schemes or of luck in a close case; nothing failed to run (exit code 4)."
+        ]
+    again = missing(plan, had, retry_suspect=True)
+    minutes = max(1, round(estimate(plan, again, had).seconds / 60))
+    command = ["dlcp", "run", experiment, "--retry-suspect"]
+    if results != Path("results"):
+        command += ["--results", str(results)]
+    if plan.substrate != "emulate":
+        command += ["--on", plan.substrate]
+    return [
+        f"{len(suspect)} of {len(mine)} runs cannot be believed (exit code 4): the machine was too busy while they "
+        f"ran, which looks like a slow network. Each was made up to {MORE_CHANCES + 1} times.",
+        *_not_believed(suspect),
+        f"The other {len(mine) - len(suspect)} runs stand, and all figures above are of them alone. {_standing(mine)}",
+        f"What to do: when nothing else runs on this machine, `{shlex.join(command)}` makes those "
+        f"{len(again)} again, in about {minutes} min. If they fail again, the load is too much for it: `dlcp doctor "
+        "--calibrate` measures what it carries.",
+    ]
+
+
+def _not_believed(suspect: Iterable[RunResult]) -> list[str]:
+    """A line for each job and scheme: its repeats, and what their monitors said."""
+    cells: dict[tuple[str, str], list[RunResult]] = {}
+    for result in sorted(suspect, key=lambda one: one.repeat):
+        cells.setdefault((result.job, result.label), []).append(result)
+    lines = []
+    for (job, label), runs in cells.items():
+        repeats = ", ".join(str(run.repeat + 1) for run in runs)
+        reasons = dict.fromkeys(
+            f"{name} up to {max(values):.3g} where {bound:.3g} is the bound"
+            for name, (bound, values) in _out_of_bounds(runs).items()
+        )
+        lines.append(f"  not believed: {job} over {label}, repeat {repeats}: {'; '.join(reasons) or runs[0].reason}")
+    return lines
+
+
+def _out_of_bounds(runs: Iterable[RunResult]) -> dict[str, tuple[float, list[float]]]:
+    """Monitor → its bound, and the values that left it."""
+    left: dict[str, tuple[float, list[float]]] = {}
+    for run in runs:
+        for name, monitor in run.fidelity.items():
+            if not monitor["ok"]:
+                left.setdefault(name, (monitor["bound"], []))[1].append(monitor["value"])
+    return left
+
+
+def _standing(mine: dict[str, RunResult]) -> str:
+    """Which jobs and schemes have enough believed runs to be compared."""
+    believed = Counter((result.job, result.label) for result in mine.values() if result.status == "ok")
+    cells = dict.fromkeys((result.job, result.label) for result in mine.values())
+    short = [
+        f"{job} over {label} ({believed[job, label]})" for job, label in cells if believed[job, label] < _AN_INTERVAL
+    ]
+    if not short:
+        return "Every scheme has enough of them for its intervals."
+    return f"Too few for an interval, which takes {_AN_INTERVAL}: {', '.join(short)}."
