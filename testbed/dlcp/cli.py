@@ -24,6 +24,7 @@ from dlcp.paths import install_command
 
 if TYPE_CHECKING:
     from dlcp.model.experiment import Expectation
+    from dlcp.runner.calibration import Costs
     from dlcp.runner.lab_runs import LabChoice
 
 RESULTS = Path("results")
@@ -80,7 +81,8 @@ ScaleDown = Annotated[
     Parameter(
         name="--scale-down",
         negative="",
-        help="Where this machine cannot carry the load: slower links, and byte_scale as much larger.",
+        help="Where this machine cannot carry the load: everything slower (time_dilation), which changes no packet; "
+        "where that takes too long, slower links and a larger byte_scale, too.",
     ),
 ]
 
@@ -227,6 +229,7 @@ def run(
     from dlcp.model.load import find_experiment
     from dlcp.progress import progress_on
     from dlcp.runner.check import ready
+    from dlcp.runner.doubts import doubts
     from dlcp.runner.execute import execute, untuned
     from dlcp.runner.outline import outline
     from dlcp.runner.plan import usual_substrate
@@ -237,8 +240,9 @@ def run(
     on = on or usual
     choice = _lab(on, lab, deploy=deploy, degrade=degrade)
     planned = partial(
-        outline, substrate=on, results=results, retry_suspect=retry_suspect, scale_down=scale_down, lab=choice
-    )
+        outline, substrate=on, results=results, retry_suspect=retry_suspect, scale_down=scale_down, lab=choice,
+        measured=_calibrate_to_fit() if on == "emulate" and experiment_ready.experiment.scaling.fit else None,
+    )  # fmt: skip
     found = planned(experiment_ready)
     if on == usual and untuned(found.plan):
         found = planned(searched(experiment_ready))
@@ -252,13 +256,17 @@ def run(
         substrate = opened_lab(choice, experiment_ready.path, found.todo)
     with progress_on(screen.console()) as listener:
         execution = execute(found.plan, results, listener, retry_suspect=retry_suspect, substrate=substrate)
-    if not execution.trusted:
+    compared: int = ExitCode.FINE
+    if execution.trusted:
+        compared = _report(
+            found.plan.folder(results), None, only=found.plan.run_ids, expect=found.plan.ready.experiment.expect
+        )
+    else:
         screen.print_execution(execution)
-        return execution.exit_code
-    compared = _report(
-        found.plan.folder(results), None, only=found.plan.run_ids, expect=found.plan.ready.experiment.expect
-    )
-    return execution.exit_code or compared
+    code = execution.exit_code or compared
+    if code == ExitCode.SUSPECT:
+        screen.print_doubts(doubts(found, results, experiment))
+    return code
 
 
 @app.command
@@ -428,6 +436,39 @@ def _lab(on: str, lab: Path | None, *, deploy: bool, degrade: bool) -> LabChoice
     except ModuleNotFoundError as error:
         raise MachineCannot("--on lab", f"needs {error.name}", install_command("lab")) from error
     return LabChoice(find_lab(lab), deploy=deploy, degrade=degrade)
+
+
+def _calibrate_to_fit() -> Costs | None:
+    """Measure what a packet costs here where that is not known yet, for an experiment that fits itself to the machine,
+    and keep it. None where what is stored counts, or where nothing can be measured: the defaults count then.
+
+    A measurement that others' work has spoiled is kept as well, marked so: the next run must choose the same dilation.
+    Problems with all that this machine lacks.
+    """
+    from dlcp import screen
+    from dlcp.progress import measuring_on
+    from dlcp.runner import calibration
+    from dlcp.runner.preflight import preflight_emulation
+
+    stored = calibration.load()
+    if stored.calibration is not None:
+        return None
+    preflight_emulation()
+    out = screen.console()
+    out.print(f"{stored.why}: measuring what a packet costs here, once, in about 20 s", soft_wrap=True, markup=False)
+    try:
+        with measuring_on(screen.console(error=True)) as say:
+            measured = calibration.measure(say)
+    except MachineCannot as problem:
+        screen.print_problems([problem], warning=True)
+        return None
+    try:
+        out.print(f"kept in {calibration.store(measured)}", soft_wrap=True, markup=False)
+    except OSError as error:
+        why = f"cannot be kept in {calibration.path()} ({error.strerror}), so another run may choose another dilation"
+        hint = "name a folder that can be written to: DLCP_STATE=FOLDER"
+        screen.print_problems([Problem("calibration", why, hint)], warning=True)
+    return calibration.costs_of(measured)
 
 
 def _calibrate(*, even_if_busy: bool, json: bool) -> int:

@@ -22,7 +22,12 @@ def paper(
         bool, Parameter(negative="", help="Write the page of the runs that there are; run nothing.")
     ] = False,
     results: Annotated[Path, Parameter(help="Folder that results are in.")] = Path("results"),
-    out: Annotated[Path, Parameter(help="Folder that the page goes to.")] = ANALYSIS,
+    out: Annotated[
+        Path | None, Parameter(help="Folder that the page goes to. Default: analysis; of --quick results/quick.")
+    ] = None,
+    quick: Annotated[
+        bool, Parameter(negative="", help="In under an hour: the few experiments, jobs and schemes that say so.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Run the whole comparison, each experiment reduced as its file says, and write RESULTS.md. Again = resume.
@@ -30,12 +35,13 @@ def paper(
     Parameters
     ----------
     names
-        Some of the experiments, by name or file; default: all that ship and say how they are reduced.
+        Some of the experiments, by name or file; default: all that ship and say how they are reduced (`reduced:`, or
+        `quick:` with --quick).
     """
     from dlcp import screen
     from dlcp.runner import paper as whole
 
-    found = whole.parts(results, names)
+    found = whole.parts(results, names, quick=quick)
     rows = [_row(part) for part in found]
     if plan:
         screen.print_json(rows) if json else _print_plan(found)
@@ -44,7 +50,7 @@ def paper(
     if not page:
         _print_plan(found)
         code = _make(found, results)
-    print(f"\npage: {_write(found, results, out)}")
+    print(f"\npage: {_write(found, results, out or (results / 'quick' if quick else ANALYSIS))}")
     return code
 
 

@@ -132,7 +132,7 @@ def print_plan(outline: Outline) -> None:
     for load in outline.loads:
         asked = f"at most {load.packets_per_s / 1e3:.3g} thousand data packets/s = {load.peak_cpu:.2g} cores"
         mean = f"{load.cpu:.2g} in the mean, of {load.usable:.2g} that a run may take"
-        fits = f"links of up to {show_rate(load.carried_rate_bps)} would fit"
+        fits = f"dilated to links of {show_rate(load.carried_rate_bps)} it would just fit"
         out.print(f"load of {load.job}: {asked}, {mean}; {fits}", soft_wrap=True)
     if outline.loads:
         _print_costs(outline.costs)
@@ -172,8 +172,8 @@ def print_summary(outline: Outline) -> None:
         out.print(f"{done}: {duration_words(outline.estimate)}")
     else:
         out.print("all done")
-    if outline.scaled:
-        out.print(f"[yellow]{escape(outline.scaled)}[/]", soft_wrap=True)
+    for remark in filter(None, (outline.scaled, outline.elsewhere)):
+        out.print(f"[yellow]{escape(remark)}[/]", soft_wrap=True)
     for unsupported in plan.unsupported:
         out.print(f"[yellow]unsupported[/]: {escape(unsupported.label)} {unsupported.why}")
 
@@ -183,6 +183,14 @@ def print_execution(execution: Execution) -> None:
     counts = ", ".join(f"{count} {status}" for status, count in sorted(execution.statuses.items()))
     nothing = "" if execution.statuses.get("ok") else "no run that can be trusted, so nothing to compare: "
     console().print(nothing + counts)
+
+
+def print_doubts(lines: Sequence[str]) -> None:
+    """The last words of a command that ends with SUSPECT."""
+    out = console()
+    out.print()
+    for line in lines:
+        out.print(escape(line), style="yellow", soft_wrap=True)
 
 
 def duration_words(time: Estimate) -> str:

@@ -24,6 +24,13 @@ WORKLOAD = {
 }
 
 
+LIGHT: dict[str, Any] = {
+    "topology": {"kind": "star", "hosts": 4, "rate": "25 Mbit/s"},
+    "scaling": {"lab_rate": "10 Gbit/s", "byte_scale": 100, "time_dilation": 4},
+}
+"""Changes to a document that make its load one that any machine carries."""
+
+
 def document(**changes: Any) -> dict[str, Any]:
     """A valid experiment, with top-level keys changed."""
     job = {"workload": "small", "workers": ["h1", "h2", "h3"], "servers": ["h4"], "iterations": 4, "bucket": "60 kB"}

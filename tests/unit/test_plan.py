@@ -13,13 +13,13 @@ from dlcp.errors import Problem
 from dlcp.model.result import RunResult
 from dlcp.model.workload import HostSettings
 from dlcp.runner.check import ready
-from dlcp.runner.estimate import SET_UP_S, estimate, expected_s
+from dlcp.runner.estimate import OVER_IDEAL, SET_UP_S, estimate, expected_s
 from dlcp.runner.execute import missing
 from dlcp.runner.outline import outline
 from dlcp.runner.plan import Plan, plan
 from dlcp.runner.stands_for import idle_rtt_s, sentences, stands_for
 from dlcp.substrates.run_plan import plan_run
-from experiments import WORKLOAD, document, small, write
+from experiments import LIGHT, WORKLOAD, document, small, write
 
 
 def planned(folder: Path, **changes: object) -> Plan:
@@ -136,12 +136,13 @@ def test_a_job_s_own_buffer_is_that_of_its_runs_and_of_its_regime(tmp_path: Path
 
 def test_what_a_job_has_of_its_own_is_told_and_admitted(tmp_path: Path) -> None:
     jobs = document()["jobs"]
-    stream = {"kind": "constant", "sources": ["h1"], "sinks": ["h4"], "rate": "40 Mbit/s"}
+    stream = {"kind": "constant", "sources": ["h1"], "sinks": ["h4"], "rate": "4 Mbit/s"}
     own = {"byte_scale": 400, "background": [stream]}
-    found = outline(small(tmp_path, jobs={"one": jobs["one"], "two": jobs["one"] | own}), "emulate", tmp_path)
+    jobs = {"one": jobs["one"], "two": jobs["one"] | own}
+    found = outline(small(tmp_path, **LIGHT, jobs=jobs), "emulate", tmp_path)
     told = "\n".join(found.regime_words)
     assert "byte scale 400: the links stand for 40 Gbit/s" in told
-    assert "of two alone: background constant in queue 0: 1 streams of 40 Mbit/s" in told
+    assert "of two alone: background constant in queue 0: 1 streams of 4 Mbit/s" in told
     one, two = found.loads
     assert two.packets_per_s > one.packets_per_s
     assert found.regime["two"]["lab_rate_bps"] == 40e9
@@ -215,7 +216,7 @@ def test_the_estimate_follows_the_ideal_and_then_what_was_measured(tmp_path: Pat
     found = planned(tmp_path)
     cell = found.cells[0]
     push_s = 9_000_000 * 4 / 100 * 3 * 8 / 100e6
-    assert expected_s(cell.run) == pytest.approx(cell.run.job.iterations * (0.06 + push_s) * 1.5)
+    assert expected_s(cell.run) == pytest.approx(cell.run.job.iterations * (0.06 + push_s) * OVER_IDEAL)
     guess = estimate(found, list(found.cells), {})
     assert guess.measured == 0
     results = {c.run.id: result_of(c, jct_s=10.0) for c in found.cells[:6]}
@@ -226,7 +227,7 @@ def test_the_estimate_follows_the_ideal_and_then_what_was_measured(tmp_path: Pat
 
 
 def test_the_outline_as_data_is_json(tmp_path: Path) -> None:
-    data = json.loads(json.dumps(outline(small(tmp_path), "emulate", tmp_path / "results").data()))
+    data = json.loads(json.dumps(outline(small(tmp_path, **LIGHT), "emulate", tmp_path / "results").data()))
     assert len(data["runs"]) == 30
     assert not any(run["done"] for run in data["runs"])
     assert data["estimate"]["seconds"] > 0

@@ -78,12 +78,14 @@ class Calibration(Frozen):
 
 @dataclass(frozen=True)
 class Costs:
-    """CPU seconds of a packet: at its two hosts, and at each switch that it passes. source: where they are from."""
+    """CPU seconds of a packet: at its two hosts, and at each switch that it passes. source: where they are from.
+    others_share: of all cores, what others' work took while they were measured."""
 
     ends_s: float
     hop_s: float
     source: str
     measured: bool
+    others_share: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -100,13 +102,20 @@ never sleeps was measured to take 5.4 µs at its ends and 1.87 µs a switch."""
 
 
 def costs() -> Costs:
-    """Those of this machine if they are known, else DEFAULT with the reason and the command that measures them."""
-    found = load()
-    if found.calibration is None:
-        return Costs(DEFAULT.ends_s, DEFAULT.hop_s, f"{DEFAULT.source}, for {found.why}", measured=False)
-    one = found.calibration
-    doubt = f", but {one.spoiled}: measure it again when it is quiet" if one.spoiled else ""
-    return Costs(one.ends_us / 1e6, one.hop_us / 1e6, f"measured here on {one.measured[:10]}{doubt}", measured=True)
+    """Those of this machine if they are known, else DEFAULT with the reason; `command` measures them."""
+    stored = load()
+    if stored.calibration is None:
+        return Costs(DEFAULT.ends_s, DEFAULT.hop_s, f"{DEFAULT.source}, for {stored.why}", measured=False)
+    return costs_of(stored.calibration)
+
+
+def costs_of(calibration: Calibration) -> Costs:
+    """What a calibration says, with the doubt that it is under."""
+    spoiled = calibration.spoiled
+    doubt = f", but {spoiled}: measure it again when it is quiet, with {command()}" if spoiled else ""
+    return Costs(calibration.ends_us / 1e6, calibration.hop_us / 1e6,
+                 f"measured here on {calibration.measured[:10]}{doubt}", measured=True,
+                 others_share=calibration.other_busy)  # fmt: skip
 
 
 def command() -> str:

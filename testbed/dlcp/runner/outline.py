@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import os
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlcp.agents.cpu_quota import usable_cores
+from dlcp.agents.machine import cores
 from dlcp.errors import Problem
-from dlcp.runner import scale_down as scaling_down
-from dlcp.runner.admission import Load, Machine, admit, factor_that_fits, loads_of
+from dlcp.model.regime import regime
+from dlcp.model.result import RunResult
+from dlcp.runner.admission import Load, Machine, admit, loads_of, scale_that_fits
 from dlcp.runner.calibration import Costs, costs
 from dlcp.runner.check import Ready
 from dlcp.runner.estimate import Estimate, estimate
 from dlcp.runner.execute import missing
 from dlcp.runner.plan import IN_PROCESS, Cell, Plan, plan
+from dlcp.runner.scale_down import scaled_down, sentence
 from dlcp.runner.stands_for import sentences, stands_for, without_network
 from dlcp.runner.store import Store
 from dlcp.runner.supported import lacking as lacking_here
@@ -28,7 +33,8 @@ if TYPE_CHECKING:
 class Outline:
     """todo: cells without a result that counts. loads: what each job asks of this machine, when it emulates; costs:
     what a packet takes of it. regime: what the fabric stands for, by job; regime_words: the same as lines of text.
-    scaled: what --scale-down has done, in words; empty when nothing was to be done.
+    scaled: what `fit` or --scale-down has done, in words; empty when nothing was asked for, or to be done. elsewhere:
+    what of the results there are of another scale, in words; empty when none are.
     """
 
     plan: Plan
@@ -39,6 +45,7 @@ class Outline:
     regime: dict[str, dict[str, Any]]
     regime_words: tuple[str, ...]
     scaled: str = ""
+    elsewhere: str = ""
 
     def data(self) -> dict[str, Any]:
         """For JSON."""
@@ -52,8 +59,10 @@ class Outline:
             "regime": self.regime,
             "loads": [asdict(load) | {"fits": load.fits} for load in self.loads],
             "packet_cost": asdict(self.costs),
+            "dilated_by": self.plan.ready.experiment.scaling.dilated_by,
             "scaled_down": self.plan.ready.experiment.scaling.scaled_down,
             "scaled": self.scaled,
+            "elsewhere": self.elsewhere,
             "estimate": asdict(self.estimate),
             "warnings": [{"where": one.where, "what": one.what, "hint": one.hint} for one in warnings],
         }
@@ -67,42 +76,98 @@ def outline(
     retry_suspect: bool = False,
     scale_down: bool = False,
     lab: LabChoice | None = None,
+    measured: Costs | None = None,
 ) -> Outline:
-    """Plan an experiment. scale_down: leave to make it lighter when this machine cannot carry it as it is; without it
-    that is MachineCannot. lab: which, on that substrate. Problem when the substrate is unknown; Problems when the
-    experiment does not fit the lab."""
-    machine = this_machine()
+    """Plan an experiment. An emulated one that says `fit: machine` is dilated as far as this machine needs.
+
+    scale_down: leave to make any other lighter when this machine cannot carry it as it is; without it that is
+    MachineCannot. lab: which, on that substrate. measured: see `this_machine`. Problem when the substrate is unknown;
+    Problems when the experiment does not fit the lab."""
+    machine = this_machine(measured)
     emulated, scaled = substrate == "emulate", ""
-    if emulated and scale_down:
-        factor = factor_that_fits(loads_of(ready, machine), ready.experiment.topology.graph.slowest_host_bps)
-        if factor is not None and factor > 1:
-            whole, ready = ready, scaling_down.scaled_down(ready, factor)
-            scaled = scaling_down.sentence(whole, ready)
-            _require_untuned(whole)
+    if emulated and (scale_down or ready.experiment.scaling.fit):
+        ready, scaled = _fitted(ready, machine)
     here = lacking_here(ready.schemes) if emulated else {}
     planned = plan(ready, substrate, lacking=here) if lab is None else _on_lab(ready, lab)
-    loads = admit(ready, machine) if emulated else []
     if emulated:
         require_supported(ready.experiment)
+    loads = admit(ready, machine) if emulated else []
     had, _ = Store(results, ready.experiment.name).load()
     todo = missing(planned, had, retry_suspect=retry_suspect)
     time = estimate(planned, todo, had)
     facts, words = without_network(ready) if substrate == IN_PROCESS else (stands_for(ready), sentences(ready))
-    return Outline(planned, tuple(todo), tuple(loads), machine.costs, time, facts, tuple(words), scaled)
+    return Outline(planned, tuple(todo), tuple(loads), machine.costs, time, facts, tuple(words), scaled,
+                   _of_another_scale(planned, had))  # fmt: skip
 
 
-def this_machine() -> Machine:
-    """What the load of runs is held against."""
-    return Machine(len(os.sched_getaffinity(0)), costs())
+def this_machine(measured: Costs | None = None) -> Machine:
+    """What the load of runs is held against. measured: what a packet costs here, if it is not what is stored."""
+    of_packet = measured or costs()
+    left = cores() * (1 - of_packet.others_share)
+    return Machine(round(min(usable_cores(), left), 2), of_packet)
 
 
-def _require_untuned(ready: Ready) -> None:
+def _fitted(whole: Ready, machine: Machine) -> tuple[Ready, str]:
+    """An experiment at the scale at which this machine carries it, and what was done and why, in words. As it is when
+    no scale fits, which `admit` then refuses."""
+    scale = scale_that_fits(whole, machine)
+    fit = whole.experiment.scaling.fit
+    if scale is None:
+        return whole, ""
+    ready = scaled_down(whole, scale)
+    if ready.experiment.scaling.as_written:
+        return whole, f"fits this machine as it is written{_reason(whole, machine)}" if fit else ""
+    _require_untuned(whole, "scaling.fit" if fit else "--scale-down")
+    done = "fitted to this machine" if fit else "scaled down to fit this machine"
+    return ready, f"{done}: {sentence(whole, ready)}{_reason(ready, machine)}"
+
+
+def _reason(ready: Ready, machine: Machine) -> str:
+    """Why a scale is the one: what the dearest job takes at it, of what, and where that is from."""
+    heaviest = max(loads_of(ready, machine), key=lambda load: load.cpu)
+    measure = "" if machine.costs.measured else "; `dlcp run` measures it first, and may choose otherwise"
+    return (
+        f" (job {heaviest.job} then takes {heaviest.cpu:.2g} of {machine.cores:g} cores, at most {heaviest.usable:.2g} "
+        f"may be; a packet's cost: {machine.costs.source}{measure})"
+    )
+
+
+def _of_another_scale(planned: Plan, had: Mapping[str, RunResult]) -> str:
+    """What of an experiment's stored results has another dilation or byte scale than its plan: they are kept, and never
+    compared or averaged with the plan's."""
+    scales = {
+        _scale_of(cell.run.job_name, regime(cell.run.experiment, cell.run.job, {}))
+        for cell in planned.cells
+        if planned.substrate != IN_PROCESS
+    }
+    jobs = {job for job, *_ in scales}
+    others = Counter(
+        scale[1:]
+        for run_id, result in had.items()
+        if run_id not in planned.run_ids and result.substrate == planned.substrate and result.job in jobs
+        if (scale := _scale_of(result.job, result.regime)) not in scales
+    )
+    if not others:
+        return ""
+    counts = ", ".join(
+        f"{count} at time dilation {dilation:g} and byte scale {byte_scale:g}"
+        for (dilation, byte_scale), count in sorted(others.items())
+    )
+    return f"results of another scale are there, too: {counts}; they stay, and are not compared with these"
+
+
+def _scale_of(job: str, regime: Mapping[str, Any]) -> tuple[str, float, float]:
+    """Job, dilation and byte scale."""
+    return job, float(regime.get("time_dilation", 1.0)), float(regime.get("byte_scale", 1.0))
+
+
+def _require_untuned(ready: Ready, where: str) -> None:
     """What was searched for on the fabric as it is written does not hold on a slower one."""
     if searched := [choice.label for choice in ready.experiment.schemes if choice.search]:
         what = (
             f"the knobs of {', '.join(searched)} are searched for on the fabric as it is written, not on a slower one"
         )
-        raise Problem("--scale-down", what, "write the slower fabric into the file, and tune that")
+        raise Problem(where, what, "write the slower fabric into the file, and tune that")
 
 
 def _on_lab(ready: Ready, lab: LabChoice) -> Plan:

@@ -58,16 +58,16 @@ class Part:
         return (self.outline.estimate.seconds if self.outline is not None else 0.0) + guess_s(self.to_tune)
 
 
-def shipped() -> list[str]:
-    """Names of the experiments that come with the toolkit and say how they are reduced."""
+def shipped(*, quick: bool = False) -> list[str]:
+    """Names of the experiments that come with the toolkit and say how they are reduced, or what of them is quick."""
     documents = {name: read_document(find_experiment(name)) for name in experiment_names()}
-    return [name for name, document in documents.items() if document.get(("reduced",)) is not None]
+    return [name for name, document in documents.items() if document.get((_word(quick=quick),)) is not None]
 
 
-def parts(results: Path, only: Sequence[str] = ()) -> list[Part]:
-    """The experiments, planned. only: names or files of some. Problem when one of them does not say how it is reduced;
-    Problems when its file is wrong."""
-    return [_part(_whole(name), results) for name in only or shipped()]
+def parts(results: Path, only: Sequence[str] = (), *, quick: bool = False) -> list[Part]:
+    """The experiments, planned. only: names or files of some. quick: each as its `quick` says, not its `reduced`.
+    Problem when one of them does not say it; Problems when its file is wrong."""
+    return [_part(_whole(name, quick=quick), results) for name in only or shipped(quick=quick)]
 
 
 def tuned(part: Part, results: Path, listener: Listener) -> Part:
@@ -81,7 +81,9 @@ def tuned(part: Part, results: Path, listener: Listener) -> Part:
     tuner = Tuner(fewer)
     preflight_tuning(fewer, tuner.substrate, [trial.cell for trial in tuner.todo()])
     tune(tuner, listener)
-    return _part(_whole(str(part.whole.path)), results)
+    again = ready(part.whole.path)
+    kept = again.experiment.model_copy(update={"reduced": part.whole.experiment.reduced})
+    return _part(replace(again, experiment=kept), results)
 
 
 def make(part: Part, results: Path, listener: Listener) -> Execution | None:
@@ -136,12 +138,19 @@ def reduction(whole: Experiment) -> str:
     return "; ".join(said) or "whole"
 
 
-def _whole(name: str) -> Ready:
+def _word(*, quick: bool) -> str:
+    return "quick" if quick else "reduced"
+
+
+def _whole(name: str, *, quick: bool) -> Ready:
+    """An experiment whose `reduced` is what of it is to be made."""
     found = ready(find_experiment(name))
-    if found.experiment.reduced is None:
-        what = "does not say what of it is part of the comparison"
-        raise Problem(str(found.path), what, "write `reduced: {}`, or which repeats, jobs or schemes")
-    return found
+    word = _word(quick=quick)
+    part = found.experiment.quick if quick else found.experiment.reduced
+    if part is None:
+        what = f"does not say what of it is part of the {'quick ' if quick else ''}comparison"
+        raise Problem(str(found.path), what, f"write `{word}: {{}}`, or which repeats, jobs or schemes")
+    return replace(found, experiment=found.experiment.model_copy(update={"reduced": part}))
 
 
 def _part(whole: Ready, results: Path) -> Part:

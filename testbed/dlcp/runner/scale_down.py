@@ -1,13 +1,14 @@
-"""An experiment made lighter, so that this machine carries it: slower links, fewer bytes, the same seconds.
+"""An experiment made lighter, so that this machine carries it: dilated first, its bytes scaled second.
 
-What is counted in packets stays (port buffers, buckets, bursts, PFC's thresholds), and so does every time (compute,
-delays, timers); there are fewer packets a second and fewer buckets an iteration. With links slower by as much as
-byte_scale is larger, the lab that the fabric stands for has the same rate.
+Dilation (`runner.dilation`) keeps all that a transport can see, and takes as much longer. A larger byte scale keeps the
+seconds: links are slower and messages smaller by one factor, what is counted in packets stays (port buffers, buckets,
+bursts, PFC's thresholds), and so does every time; there are fewer packets a second and fewer buckets an iteration. With
+links slower by as much as byte_scale is larger, the lab that the fabric stands for has the same rate.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dlcp.errors import Problem
@@ -15,36 +16,63 @@ from dlcp.model.buckets import small_bucket
 from dlcp.model.experiment import Experiment
 from dlcp.model.units import show_rate
 from dlcp.runner.check import Ready
+from dlcp.runner.dilation import dilated
 
 
-def scaled_down(ready: Ready, factor: float) -> Ready:
-    """The experiment with every link's rate ÷ factor and byte_scale × factor; the background's rates ÷ factor, its
-    bursts factor times less often. Its warnings are those of the file, and of buckets that have become small.
-    """
-    whole = ready.experiment.model_dump()
-    slow = {name: _slower(whole[name], factor) for name in ("topology", "faults", "background")}
-    slow["jobs"] = {name: _lighter(job, factor) for name, job in whole["jobs"].items()}
-    scaling = whole["scaling"]
-    scaling |= {"byte_scale": scaling["byte_scale"] * factor, "scaled_down": factor}
-    experiment = Experiment.model_validate(whole | slow | {"scaling": scaling})
+@dataclass(frozen=True)
+class Scale:
+    """Factors beyond what a file says. dilation: of all times. byte_scale: of the bytes that one emulated byte stands
+    for. Links are slower by both."""
+
+    dilation: float = 1.0
+    byte_scale: float = 1.0
+
+    @property
+    def slower(self) -> float:
+        """By how much links are slower."""
+        return self.dilation * self.byte_scale
+
+
+AS_WRITTEN = Scale()
+
+
+def scaled_down(ready: Ready, scale: Scale) -> Ready:
+    """The experiment at a scale. Its warnings are those of the file, and of buckets that have become small."""
+    if scale == AS_WRITTEN:
+        return ready
+    experiment = _fewer_bytes(ready.experiment, scale.byte_scale)
+    experiment = dilated(experiment, scale.dilation)
     return replace(ready, experiment=experiment, warnings=[*ready.warnings, *_new_warnings(ready, experiment)])
 
 
 def sentence(before: Ready, after: Ready) -> str:
-    """What was done, for the person who gave leave."""
-    factor = after.experiment.scaling.scaled_down
+    """What was scaled and what that leaves as it is, for a person; empty when nothing was scaled."""
+    scaling = after.experiment.scaling
+    parts = []
+    if scaling.dilated_by != 1:
+        parts.append(
+            f"time dilation {scaling.time_dilation:g} (written: {before.experiment.scaling.time_dilation:g}), so every "
+            f"emulated time takes {scaling.dilated_by:g} times as long, and packets, messages and buffers stay"
+        )
+    if scaling.scaled_down != 1:
+        unscaled = [name for name, job in after.experiment.jobs.items() if not job.byte_scaled]
+        longer = f" ({', '.join(unscaled)} is not byte-scaled: its communication takes longer)" if unscaled else ""
+        parts.append(f"byte_scale {scaling.byte_scale:g} (written: {before.experiment.scaling.byte_scale:g}){longer}")
+    if not parts:
+        return ""
     old_bps, new_bps = (one.experiment.topology.graph.slowest_host_bps for one in (before, after))
-    rates = f"{show_rate(old_bps)} to {show_rate(new_bps)}"
-    scales = f"{before.experiment.scaling.byte_scale:g} to {after.experiment.scaling.byte_scale:g}"
-    thinner = after.experiment.background or any(job.background for job in after.experiment.jobs.values())
-    background = "; background traffic is as much thinner" if thinner else ""
-    unscaled = [name for name, job in after.experiment.jobs.items() if not job.byte_scaled]
-    longer = f"; {', '.join(unscaled)} is not byte-scaled, so its communication takes longer" if unscaled else ""
-    return (
-        f"scaled down by {factor:g} to fit this machine: links from {rates}, byte_scale from {scales}, so that "
-        f"seconds and the lab's {show_rate(after.experiment.scaling.lab_rate_bps)} stay; buffers, buckets and bursts "
-        f"keep their packets{background}{longer}"
-    )
+    return f"{'; '.join(parts)}; links {show_rate(old_bps)} → {show_rate(new_bps)}"
+
+
+def _fewer_bytes(experiment: Experiment, factor: float) -> Experiment:
+    """Every link's rate ÷ factor and byte_scale × factor; the background's rates ÷ factor, its bursts factor times less
+    often."""
+    whole = experiment.model_dump()
+    slow = {name: _slower(whole[name], factor) for name in ("topology", "faults", "background")}
+    slow["jobs"] = {name: _lighter(job, factor) for name, job in whole["jobs"].items()}
+    scaling = whole["scaling"]
+    scaling |= {"byte_scale": scaling["byte_scale"] * factor, "scaled_down": scaling["scaled_down"] * factor}
+    return Experiment.model_validate(whole | slow | {"scaling": scaling})
 
 
 def _lighter(job: dict[str, Any], factor: float) -> dict[str, Any]:
@@ -71,11 +99,11 @@ def _scaled(key: str, value: Any, factor: float) -> Any:
 
 def _new_warnings(ready: Ready, experiment: Experiment) -> list[Problem]:
     """Buckets that the larger byte_scale has made too small, and were not before."""
-    found = []
+    warnings = []
     for name, job in experiment.jobs.items():
         workload = ready.workloads[job.workload]
         small = small_bucket(job, workload, experiment.scaling)
         if small is not None and small_bucket(job, workload, ready.experiment.scaling) is None:
             where = f"{ready.path}: job {name}, scaled down by {experiment.scaling.scaled_down:g}"
-            found.append(Problem(where, small.what, small.hint))
-    return found
+            warnings.append(Problem(where, small.what, small.hint))
+    return warnings
