@@ -33,16 +33,15 @@ def doubts(outline: Outline, results: Path, experiment: str) -> list[str]:
     command = ["dlcp", "run", experiment, "--retry-suspect"]
     if results != Path("results"):
         command += ["--results", str(results)]
-    if plan.substrate != "emulate":
-        command += ["--on", plan.substrate]
+    words = f"`{shlex.join(command)}`" if plan.substrate == "emulate" else "the same command with --retry-suspect"
     return [
         f"{len(suspect)} of {len(mine)} runs cannot be believed (exit code 4): the machine was too busy while they "
         f"ran, which looks like a slow network. Each was made up to {MORE_CHANCES + 1} times.",
         *_not_believed(suspect),
         f"The other {len(mine) - len(suspect)} runs stand, and all figures above are of them alone. {_standing(mine)}",
-        f"What to do: when nothing else runs on this machine, `{shlex.join(command)}` makes those "
-        f"{len(again)} again, in about {minutes} min. If they fail again, the load is too much for it: `dlcp doctor "
-        "--calibrate` measures what it carries.",
+        f"What to do: when nothing else runs on this machine, {words} makes those {len(again)} again, in about "
+        f"{minutes} min. If they stay suspect, the load is too much for it: `dlcp doctor --calibrate` measures what it "
+        "carries.",
     ]
 
 

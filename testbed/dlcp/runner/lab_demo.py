@@ -86,9 +86,11 @@ def main(arguments: list[str]) -> int:
         took_s = time.monotonic() - began
         print(f"{len(graph.switches)} switches, {len(graph.hosts)} hosts, in {took_s:.1f} s: {lab.path}", flush=True)
         before = _states(lab)
-        code = _show(steps(Path(said) if said else RUNTIME / "results"), controller_environment(lab.path))
+        code, doubted = _show(steps(Path(said) if said else RUNTIME / "results"), controller_environment(lab.path))
         _say("Compare every node with what it was before")
         differing = [node for node, state in _states(lab).items() if state != before[node]]
+    for doubt in doubted:
+        print(doubt)
     if differing:
         print(f"NOT as before: {', '.join(differing)}")
         code = code or int(ExitCode.RUN_FAILED)
@@ -102,9 +104,10 @@ def main(arguments: list[str]) -> int:
     return code
 
 
-def _show(all_steps: Sequence[Step], environment: dict[str, str]) -> int:
-    """Take the steps; what puts back is taken even if one before failed. The first exit code that is none to accept."""
-    code = int(ExitCode.FINE)
+def _show(all_steps: Sequence[Step], environment: dict[str, str]) -> tuple[int, list[str]]:
+    """Take the steps; what puts back is taken even if one before failed. Returns the first exit code that is none to
+    accept, and a line for each step whose outcome is accepted, but not wholly believed."""
+    code, doubted = int(ExitCode.FINE), []
     for number, step in enumerate(all_steps):
         if code and number < len(all_steps) - _RESTORING:
             continue
@@ -118,7 +121,12 @@ def _show(all_steps: Sequence[Step], environment: dict[str, str]) -> int:
         if status not in step.accepts:
             print(f"that ended with exit code {status}; what was changed is put back")
             code = code or status
-    return code
+        elif status == ExitCode.SUSPECT:
+            doubted.append(
+                f"Not all of `dlcp {' '.join(step.words[:2])}` is to be believed: its last lines above say what and "
+                "why. `make lab-demo` shows all of it again, when nothing else runs on this machine."
+            )
+    return code, doubted
 
 
 def _states(lab: NamespaceLab) -> dict[str, str]:
