@@ -173,7 +173,7 @@ def _background(experiment: Experiment, graph: Graph, costs: Costs) -> tuple[flo
     """Packets a second of all background together, and the cores that it takes."""
     packets_per_s = cpu = 0.0
     for i, entry in enumerate(experiment.background):
-        offer = offered(entry, graph, experiment.scaling.byte_scale)
+        offer = offered(entry, graph, experiment.scaling.byte_scale, experiment.scaling.time_dilation)
         require_few(i, offer.flows_per_s, experiment.time_limit_s)
         packets_per_s += offer.packets_per_s
         cpu += offer.cpu + offer.packets_per_s * _packet_s(graph, list(offer.pairs), costs)

@@ -133,7 +133,7 @@ def _background(entry: Incast | Poisson | Constant, ready: Ready) -> str:
     """What an entry of the background sends, in the mean."""
     experiment = ready.experiment
     scale = experiment.scaling.byte_scale
-    found = offered(entry, experiment.topology.graph, scale)
+    found = offered(entry, experiment.topology.graph, scale, experiment.scaling.time_dilation)
     if isinstance(entry, Incast):
         what = f"bursts of {show_size(entry.burst_bytes)} from each source, not byte-scaled,"
     elif isinstance(entry, Constant):
