@@ -18,12 +18,13 @@ FRAME_BYTES = 1514
 """A full Ethernet frame at MTU 1500, as a queue counts it."""
 
 DEFAULT_ALPHA = 1.0
-"""The middle of what vendors ship for a lossy egress queue (1/2, 1 and 8; EMULATOR.md has the table and the sources),
-and what SONiC gives the newest of those chips. 8 leaves a ninth of the memory free while one queue is congested:
+"""Between what vendors ship for a lossy egress queue: SONiC's buffers_defaults_*.j2 have 1/2 (Arista
+7260CX3, Tomahawk 2; 7050CX3, Trident 3), 1 and 8 (Arista 7060CX, Tomahawk; Dell Z9264f; Mellanox
+SN2700). EMULATOR.md has the table. 8 leaves a ninth of the memory free while one queue is congested:
 hundreds of packets of a chip's megabytes, three packets of an emulated port's 40 kB."""
 DEFAULT_MINIMUM_BYTES = FRAME_BYTES
-"""One full frame: SONiC reserves a frame in whole cells, 1518 to 1792 B, for a lossy egress queue
-of a Broadcom chip."""
+"""One full frame: SONiC reserves a frame in whole cells, 1518 to 1792 B, for a lossy egress queue of
+a Broadcom chip (the same files)."""
 
 BufferKind = Literal["dynamic", "static"]
 
