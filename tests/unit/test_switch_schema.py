@@ -44,7 +44,7 @@ def test_what_is_rendered_has_no_mistake() -> None:
         (("PORT_QOS_MAP", "Ethernet0", "tc_to_pg_map"), "AZURE", "refers to no row of TC_TO_PRIORITY_GROUP_MAP"),
         (("PORT_QOS_MAP", "Ethernet0", "pfc_enable"), "3-4", "'3-4' is not of the form"),
         (("BUFFER_PROFILE", "DLCP_LOSSLESS", "static_th"), "500000", "static_th and dynamic_th exclude each other"),
-        (("BUFFER_POOL",), {"other": {"mode": "dynamic"}}, "'ingress_lossless_pool' refers to no row of BUFFER_POOL"),
+        (("BUFFER_POOL",), {"egress_lossy_pool": {"mode": "dynamic"}}, "'ingress_lossless_pool' refers to no row"),
         (("PFC_WD", "Ethernet0", "detection_time"), "20", "is no whole number from 100 to 5000"),
     ],
 )

@@ -149,8 +149,8 @@ class LabPlan:
             "dlcp_system": "linux",
             "dlcp_chip": "veth",
             "dlcp_management": [MANAGEMENT_DEVICE],
-            "dlcp_buffer": "64 MB",
-            "dlcp_port_buffer": "16 MB",
+            "dlcp_buffer": "32 MB",
+            "dlcp_port_buffer": "32 MB",  # no limit of a port but the thresholds of its queues, which isolate them
             "dlcp_queue": "16 MB",
         }
         hosts = {
