@@ -8,8 +8,8 @@ BIN := $(VENV)/bin
 # Tests of one thing each; those in labs, whose files each build one; and those that measure time, or look for what is
 # left on the whole machine, which run alone. All others are of whole fabrics: two at a time.
 SMALL := tests/unit/ tests/wire/
-ALONE := $(wildcard tests/emulate/test_theory_*.py) tests/emulate/test_invariance.py tests/emulate/test_queues.py tests/emulate/test_mishaps.py \
-	tests/emulate/test_killed_often.py tests/emulate/test_calibrate.py
+ALONE := $(wildcard tests/emulate/test_theory_*.py) tests/emulate/test_machine_bias.py tests/emulate/test_queues.py \
+	tests/emulate/test_mishaps.py tests/emulate/test_killed_often.py tests/emulate/test_calibrate.py
 LABS := tests/lab/
 # Several tests run at a time on few cores: libraries that start a thread a core in each would fight over them.
 TESTS := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q

@@ -60,7 +60,10 @@ print(json.dumps(sorted(set(sys.modules) - before)), file=sys.stderr)
 def test_help_loads_no_more_than_an_empty_command_of_the_same_library() -> None:
     """So it is as quick as that library allows, on any machine."""
     done = subprocess.run([sys.executable, "-c", LOADED_BY_HELP], capture_output=True, text=True, check=True)
-    parse = ["dlcp.cli", *(f"dlcp.cli_{group}" for group in ("bench", "hosts", "lab", "paper", "switch", "tune"))]
+    parse = [
+        "dlcp.cli",
+        *(f"dlcp.cli_{group}" for group in ("bench", "hosts", "lab", "paper", "switch", "tune", "verify")),
+    ]
     assert json.loads(done.stderr) == ["dlcp", *parse, "dlcp.errors", "dlcp.paths"]
     for command in (
         "doctor",
