@@ -304,8 +304,8 @@ int dlcp_engine_port(const struct dlcp_engine *engine)
 	return engine->datagrams.ports[0];
 }
 
-/* What the protocol says in words has its own seconds: tell the reader, whose clock is another. */
-static void say_whose_time(const struct dlcp_engine *engine, char *text, size_t text_bytes)
+/* The protocol's sentences count in lab seconds: add that for a reader whose clock is the host's. */
+static void append_time_note(const struct dlcp_engine *engine, char *text, size_t text_bytes)
 {
 	size_t used = strlen(text);
 
@@ -320,7 +320,7 @@ static int told(struct dlcp_engine *engine, int code)
 	if (code < 0)
 		snprintf(sentence, sizeof sentence, "%s", dlcp_protocol_error(engine->protocol));
 	if (code == DLCP_ERROR_PEER_GONE)
-		say_whose_time(engine, sentence, sizeof sentence);
+		append_time_note(engine, sentence, sizeof sentence);
 	return code;
 }
 
@@ -364,8 +364,8 @@ int dlcp_engine_declare(struct dlcp_engine *engine, uint16_t tensor, const struc
 	return code;
 }
 
-/* A caller's deadlines in lab time; 0, which is none, stays 0. */
-static void read_deadlines(const struct dlcp_clock *clock, const struct dlcp_deadline *deadlines, uint32_t count,
+/* Convert a caller's deadlines; 0, which is none, stays 0. */
+static void deadlines_to_lab_time(const struct dlcp_clock *clock, const struct dlcp_deadline *deadlines, uint32_t count,
 			   struct dlcp_deadline *lab)
 {
 	for (uint32_t i = 0; i < count; i++) {
@@ -385,7 +385,7 @@ int dlcp_engine_receive(struct dlcp_engine *engine, uint16_t peer, const struct 
 	int code;
 
 	if (to->deadline_count <= DLCP_DEADLINES) { /* else the protocol refuses them all */
-		read_deadlines(&engine->datagrams.clock, to->deadlines, to->deadline_count, deadlines);
+		deadlines_to_lab_time(&engine->datagrams.clock, to->deadlines, to->deadline_count, deadlines);
 		lab.deadlines = deadlines;
 	}
 	pthread_mutex_lock(&engine->lock);
@@ -418,8 +418,8 @@ int dlcp_engine_send(struct dlcp_engine *engine, uint16_t peer, const struct dlc
 	return code;
 }
 
-/* A completion's instants by this host's clock; 0, which is none, stays 0. */
-static void tell_instants(const struct dlcp_clock *clock, struct dlcp_completion *completion)
+/* Convert a completion's instants; 0, which is none, stays 0. */
+static void completion_to_host_time(const struct dlcp_clock *clock, struct dlcp_completion *completion)
 {
 	completion->start_ns = dlcp_clock_host(clock, completion->start_ns);
 	completion->end_ns = dlcp_clock_host(clock, completion->end_ns);
@@ -437,7 +437,7 @@ int dlcp_engine_wait(struct dlcp_engine *engine, uint64_t timeout_ns, struct dlc
 		if (pthread_cond_timedwait(&engine->completed, &engine->lock, &until) == ETIMEDOUT)
 			break;
 	while (count < most && dlcp_protocol_poll_completion(engine->protocol, &completions[count]))
-		tell_instants(&engine->datagrams.clock, &completions[count++]);
+		completion_to_host_time(&engine->datagrams.clock, &completions[count++]);
 	if (!count && dlcp_protocol_gone(engine->protocol) >= 0)
 		count = told(engine, DLCP_ERROR_PEER_GONE);
 	pthread_mutex_unlock(&engine->lock);
@@ -448,7 +448,7 @@ void dlcp_engine_describe(struct dlcp_engine *engine, char *text, size_t text_by
 {
 	pthread_mutex_lock(&engine->lock);
 	dlcp_protocol_describe(engine->protocol, now_ns(engine), text, text_bytes);
-	say_whose_time(engine, text, text_bytes);
+	append_time_note(engine, text, text_bytes);
 	pthread_mutex_unlock(&engine->lock);
 }
 

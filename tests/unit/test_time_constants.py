@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 import yaml
 from time_constants import NATIVE, in_c, in_python, time_constants
@@ -13,8 +16,9 @@ from time_constants import NATIVE, in_c, in_python, time_constants
 from dlcp.agents.agent import Agent
 from dlcp.model.experiment import Experiment, experiment_intent
 from dlcp.model.load import load_experiment
-from dlcp.model.qos import FLOWLET_GAP_S, QosIntent
+from dlcp.model.qos import FLOWLET_GAP_S, Pfc, QosIntent
 from dlcp.paths import EXPERIMENTS
+from dlcp.substrates.pfc import PauseLoop
 from dlcp.transport.traffic import group_datagrams
 from dlcp.transport.waiting import STALL_TIMEOUT_S
 
@@ -103,6 +107,25 @@ def test_flowlet_gap__the_schemes_is_stretched_the_experiments_is_as_written(fac
 def test_background__a_group_has_as_many_datagrams_at_every_dilation(factor: float) -> None:
     for lab_bps in (5e6, 1e8, 1e9, 1e10):
         assert group_datagrams(lab_bps / factor, factor) == group_datagrams(lab_bps)
+
+
+@pytest.mark.parametrize(("factor", "looks"), [(1.0, 100), (10.0, 10)])
+def test_pfc__the_loop_looks_as_often_in_lab_time(factor: float, looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ports:
+        switch_ports: tuple[tuple[str, str], ...] = ()
+        looked = 0
+
+        def backlogs(self) -> npt.NDArray[np.uint64]:
+            self.looked += 1
+            return np.zeros((0, 8), np.uint64)
+
+    monkeypatch.setattr("dlcp.substrates.pfc.go_ahead", lambda: None)
+    ports: Any = Ports()
+    experiment = load_experiment(EXPERIMENTS / "quickstart.yaml").experiment
+    pfc = Pfc(queues=(3,), xoff="30 kB", xon="15 kB")
+    with PauseLoop(ports, experiment.topology.graph, pfc, factor):
+        time.sleep(0.1)
+    assert ports.looked == pytest.approx(looks, rel=0.35), "a look every ms of lab time"
 
 
 def test_ranks_wait_as_long_in_lab_time() -> None:

@@ -35,8 +35,8 @@ def in_c(path: Path) -> Iterator[str]:
             yield name
     yield from (name for name in _MEMBER.findall(text) if _UNIT_WORD.search(name))
     body = _DEFINE.sub("", text)
-    yield from (re.sub(r"\s+", " ", found) for found in _UNNAMED.findall(body))
-    yield from (re.sub(r"\s+", " ", found) for found in _SLEEP.findall(body))
+    yield from (re.sub(r"\s+", " ", text) for text in _UNNAMED.findall(body))
+    yield from (re.sub(r"\s+", " ", text) for text in _SLEEP.findall(body))
 
 
 def in_python(path: Path) -> Iterator[str]:
@@ -92,12 +92,12 @@ def _waiting(call: ast.Call) -> Iterator[str]:
 
 def time_constants() -> set[str]:
     """ "file: name" of all of them, files relative to testbed/."""
-    found = set()
+    constants = set()
     for path in sorted([*NATIVE.glob("*.c"), *NATIVE.glob("*.h")]):
-        found |= {f"native/{path.name}: {name}" for name in in_c(path)}
+        constants |= {f"native/{path.name}: {name}" for name in in_c(path)}
     for package in PACKAGES:
         for path in sorted((TESTBED / "dlcp" / package).rglob("*.py")):
             name = str(path.relative_to(TESTBED / "dlcp"))
             if not NO_RUN.search(name):
-                found |= {f"{name}: {constant}" for constant in in_python(path)}
-    return found
+                constants |= {f"{name}: {constant}" for constant in in_python(path)}
+    return constants
