@@ -75,19 +75,30 @@ def test_a_pool_guarantees_what_is_reserved_and_a_ports_limit_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("light", "flood", "most", "verdict"),
+    ("light", "flood", "within", "verdict"),
     [
-        (100, 900, 2_000, "ok"),
-        (99, 900, 2_000, "deviates"),
-        (99, 900, 30_000, "inconclusive"),  # the light stream itself outgrew what is guaranteed
-        (100, 1000, 2_000, "inconclusive"),  # the flood flooded nothing
-        (99, 1000, 2_000, "inconclusive"),
+        (100, 900, 0, "ok"),
+        (99, 900, 1, "deviates"),
+        (90, 900, 1, "deviates"),
+        (99, 900, 0, "inconclusive"),  # the light stream itself outgrew what is guaranteed
+        (100, 1000, 0, "inconclusive"),  # the flood flooded nothing
+        (99, 1000, 1, "inconclusive"),
     ],
 )
 def test_only_a_loss_within_the_guarantee_under_a_real_flood_deviates(
-    light: int, flood: int, most: float, verdict: str
+    light: int, flood: int, within: int, verdict: str
 ) -> None:
-    assert judge("s1-h1", "queue 5", Outcome(100, light, 1000, flood, most, 10_000)).verdict == verdict
+    assert judge("s1-h1", "queue 5", Outcome(100, light, within, 1000, flood, 10_000)).verdict == verdict
+
+
+def test_lost_within__leaves_out_what_is_lost_in_a_burst() -> None:
+    waited_us = {0: 0, 1: 0, 3: 0, 4: 900, 6: 0, 7: 0, 10: 0}  # 2, 5, 8, 9 and 11 are lost, 5 after a long wait
+    rows = [(0, number, 0, 10**6 * number, 10**6 * number + 1000 * us) for number, us in waited_us.items()]
+    arrivals = np.array(rows, NO_ARRIVALS.dtype)
+    assert isolation.lost_within(arrivals, 12, 500e-6) == 4
+    assert isolation.lost_within(arrivals, 12, 1e-3) == 5
+    assert isolation.lost_within(arrivals[::-1], 12, 500e-6) == 4, "in any order of arrival"
+    assert isolation.lost_within(arrivals[:0], 12, 500e-6) == 12
 
 
 class FakePort:
@@ -141,6 +152,8 @@ def test_probe__says_why_it_cannot_look() -> None:
     assert [row.verdict for row in probe(port, PORT, lossless)] == ["unsupported"]
     huge = dynamic(memory=2_000_000_000)
     assert "the flood would fill the buffer in" in probe(port, PORT, huge)[0].why
+    unsaid = dynamic().model_copy(update={"alpha": None})
+    assert "thresholds in the shared buffer are the system's own" in probe(port, PORT, unsaid)[0].why
     slow = Station("s1", "h1", "h2", "h3", 100e6, 10e6, 100e6)
     assert "two hosts offer 1.05 of the port's rate" in probe(port, slow, dynamic())[0].why
     assert port.shots == []
