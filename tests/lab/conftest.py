@@ -42,7 +42,7 @@ def make_lab(tmp_path: Path) -> Iterator[Callable[..., RunningLab]]:
 
 @pytest.fixture
 def lab(make_lab: Callable[..., RunningLab]) -> RunningLab:
-    """Two leaves, two spines, four hosts at 100 Mbit/s, fresh (it takes a fraction of a second)."""
+    """Two leaves, two spines, four hosts at 20 Mbit/s, fresh (it takes a fraction of a second)."""
     return make_lab()
 
 
