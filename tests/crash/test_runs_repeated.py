@@ -27,9 +27,9 @@ EXPERIMENT = {
     "seed": 11,
     "repeats": 1,
     "time_limit": "60 s",
-    "topology": {"kind": "leaf-spine", "leaves": 2, "spines": 2, "hosts": 4, "rate": "50 Mbit/s"},
+    "topology": {"kind": "leaf-spine", "leaves": 2, "spines": 2, "hosts": 4, "rate": "40 Mbit/s"},
     "port_buffer": "60 kB",
-    "scaling": {"lab_rate": "10 Gbit/s", "byte_scale": 200},
+    "scaling": {"lab_rate": "10 Gbit/s", "byte_scale": 250},
     "jobs": {"one": JOB},
     "schemes": [{"scheme": "tcp", "label": "TCP"}, {"scheme": "dlcp", "label": "DLCP"}],
 }

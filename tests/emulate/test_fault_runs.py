@@ -39,10 +39,11 @@ def test_a_result_says_what_was_done_to_the_fabric(tmp_path: Path) -> None:
         {"kind": "queue-frozen", "at": "300 ms", "for": "50 ms", "port": ["l2", "h3"], "queue": 5},
         {"kind": "link-down", "at": "29 s", "for": "500 ms", "link": ["l1", "s1"]},
     ]
-    topology = {"kind": "leaf-spine", "leaves": 2, "spines": 2, "hosts": 4, "rate": "100 Mbit/s"}
+    topology = {"kind": "leaf-spine", "leaves": 2, "spines": 2, "hosts": 4, "rate": "40 Mbit/s"}
     schemes = [{"scheme": "dlcp", "label": "DLCP"}]
     _, (result,) = run(
-        tmp_path, topology=topology, faults=faults, schemes=schemes, time_limit="30 s", backlog_every="2 ms",
+        tmp_path, topology=topology, scaling={"lab_rate": "10 Gbit/s", "byte_scale": 250}, faults=faults,
+        schemes=schemes, time_limit="30 s", backlog_every="2 ms",
         shared_buffer={"size": "150 kB", "alpha": 2}, load_balancing={"l1": "round-robin"},
     )  # fmt: skip
     assert result["status"] in {"ok", "suspect"}, result["reason"]
@@ -84,7 +85,8 @@ def test_a_result_says_how_often_pfc_paused(tmp_path: Path) -> None:
 def test_a_job_that_a_cut_link_stops_for_good_fails_at_its_time_limit(tmp_path: Path, scheme: str) -> None:
     code, (result,) = run(
         tmp_path,
-        topology={"kind": "star", "hosts": 3, "rate": "100 Mbit/s"},
+        topology={"kind": "star", "hosts": 3, "rate": "50 Mbit/s"},
+        scaling={"lab_rate": "10 Gbit/s", "byte_scale": 200},
         faults=[{"kind": "link-down", "at": "200 ms", "link": ["s1", "h3"]}],
         schemes=[{"scheme": scheme, "label": "it"}],
         time_limit="3 s",

@@ -15,8 +15,8 @@ import yaml
 JOB = {"workload": "resnet50", "iterations": 4, "bucket": "90 kB"}
 EXPERIMENT: dict[str, Any] = {
     "format": 1, "name": "pair", "description": "for tests", "seed": 7, "repeats": 1, "time_limit": "40 s",
-    "topology": {"kind": "star", "hosts": 5, "rate": "60 Mbit/s"}, "port_buffer": "60 kB",
-    "scaling": {"lab_rate": "6 Gbit/s", "byte_scale": 100},
+    "topology": {"kind": "star", "hosts": 5, "rate": "24 Mbit/s"}, "port_buffer": "60 kB",
+    "scaling": {"lab_rate": "6 Gbit/s", "byte_scale": 250},
     "jobs": {
         "one": JOB | {"workers": ["h1"], "servers": ["h2"], "beside": ["other"], "beside_scheme": "DLCP"},
         "other": JOB | {"workers": ["h3", "h4", "h5"], "pattern": "transpose", "iterations": 5, "measured": False},
