@@ -107,6 +107,11 @@ def this_machine(measured: Costs | None = None) -> Machine:
     return Machine(round(min(usable_cores(), left), 2), of_packet)
 
 
+def as_emulated(ready: Ready) -> Ready:
+    """An experiment as this machine emulates it: fitted where its file says `fit: machine`, else as it is written."""
+    return _fitted(ready, this_machine())[0] if ready.experiment.scaling.fit else ready
+
+
 def _fitted(whole: Ready, machine: Machine) -> tuple[Ready, str]:
     """An experiment at the scale at which this machine carries it, and what was done and why, in words. As it is when
     no scale fits, which `admit` then refuses."""
