@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dlcp.agents.core_waits import SoftirqMeter, WaitMeter, open_softirq_files
-from dlcp.substrates.fidelity import core_waits, judge, reasons
+from dlcp.substrates.fidelity import core_waits, judge, late_computing, reasons
 
 NO_COUNTS = "the kernel counts no waits for a core: one with CONFIG_SCHED_INFO does (any distribution's)"
 counted = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason=NO_COUNTS)
@@ -124,3 +124,9 @@ def test_judging__takes_times_in_lab_time_and_shares_as_they_are() -> None:
     assert reasons(judged) == ""
     assert judged["timer_late_s"]["value"] == pytest.approx(0.0015)
     assert judged["cpu_busy"]["value"] == 0.5
+
+
+def test_late_computing__is_of_the_latest_worker_and_of_declared_compute_alone() -> None:
+    assert late_computing([0.01, None, 0.04]) == {"compute_late": 0.04}
+    assert late_computing([None, None]) == {}
+    assert "compute_late" in reasons(judge({"compute_late": 0.04}))

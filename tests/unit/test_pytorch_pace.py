@@ -73,3 +73,15 @@ def test_a_step_that_takes_longer_is_counted_and_the_next_layer_catches_up() -> 
 
 def test_without_an_iteration_nothing_overran() -> None:
     assert Pace((), (), Slept()).over_share == 0.0
+
+
+def test_late__is_by_how_much_the_last_layer_ended_late_whatever_was_late_before_it() -> None:
+    pace = Pace(FORWARD_S, BACKWARD_S, Slept())
+    iterate(pace, time.monotonic() + 0.02, busy_s=0.15)  # 0.08 s beyond what the backward pass may take
+    assert pace.late == pytest.approx(0.8, abs=0.2)
+    iterate(pace, time.monotonic() + 0.02)
+    assert pace.late == pytest.approx(0.4, abs=0.1)
+    caught_up = Pace(FORWARD_S, BACKWARD_S, Slept())
+    iterate(caught_up, time.monotonic() + 0.02, busy_s=0.05)  # its layer is late, the pass is not
+    assert caught_up.over_share == 1.0
+    assert caught_up.late == 0.0

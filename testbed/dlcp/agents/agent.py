@@ -138,7 +138,7 @@ class Agent:
         waits_late_s: how late each timed wait ended; sched_late_s: their 99th percentile; cpu_busy: share of one core
         that this process took in the job; costs: see CostMeter; told: see told_by. compute_over_s, compute_over_share:
         of a training job that declares its compute, by how much (emulated seconds, at worst) and in which share of the
-        iterations a layer's real compute took longer; else 0.
+        iterations a layer's real compute took longer; else 0. compute_late: see Pace.late; None of any other job.
         """
         assert self._endpoint is not None, "open comes before collect"
         assert self._role is not None, "prepare comes before collect"
@@ -152,6 +152,7 @@ class Agent:
             "costs": self._costs,
             "compute_over_s": self._pace.over_s if self._pace is not None else 0.0,
             "compute_over_share": self._pace.over_share if self._pace is not None else 0.0,
+            "compute_late": self._pace.late if self._pace is not None else None,
             "told": told_by(self._role),
         }
 

@@ -268,6 +268,7 @@ class Conductor:
         values: dict[str, float] = {
             "rx_overflow": sum(map(_overflow, statistics.values())) + background.get("rx_overflow", 0),
             **fidelity.wake_ups(found["waits_late_s"] for found in statistics.values()),
+            **fidelity.late_computing(found["compute_late"] for found in statistics.values()),
             **fidelity.core_waits(waits, observed.over_s - observed.start_s),
             **seen.values,
         }

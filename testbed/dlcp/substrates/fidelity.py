@@ -54,6 +54,10 @@ BOUNDS: dict[str, Bound] = {
         0.02, "share", "share of all cores' time that the hypervisor gave to other machines",
         "nothing in this machine sees who waits for a core meanwhile; proofs against theory are void above it, too",
     ),
+    "compute_late": Bound(
+        0.03, "share", "how much later than declared iterations had computed, in the mean, of the latest worker",
+        "a job waits for its latest worker, so it takes as much longer; 3 % is what a believed run may be off",
+    ),
     "softnet_dropped": Bound(0, "packets", "packets that the kernel dropped for want of CPU", "no wire does that"),
     "rx_overflow": Bound(0, "packets", "packets that a full socket buffer dropped", "no wire does that"),
     "sched_late_s": Bound(
@@ -138,6 +142,12 @@ def wake_ups(waits_s: Iterable[Sequence[float]]) -> dict[str, float]:
         "sched_late_s": lateness([one for waits in found for one in waits]),
         "host_late_s": max((lateness(waits, 0.9) for waits in found), default=0.0),
     }
+
+
+def late_computing(shares: Iterable[float | None]) -> dict[str, float]:
+    """Return compute_late: the largest of Pace.late over workers; nothing for a job without a declared compute."""
+    declared = [share for share in shares if share is not None]
+    return {"compute_late": max(declared)} if declared else {}
 
 
 def core_waits(waits: Mapping[str, Mapping[str, Mapping[str, float]] | None], duration_s: float) -> dict[str, float]:

@@ -29,6 +29,14 @@ class Pace:
         self._worst_s = 0.0
         self._iterations = self._overran = 0
         self._over = False
+        self._late_s = self._late_sum_s = 0.0
+
+    @property
+    def late(self) -> float:
+        """By how much iterations' real compute ended after the declared one, in the mean, as a share of it: so much
+        longer is the job for the machine's sake."""
+        declared_s = self._iterations * self.iteration_s
+        return (self._late_sum_s + self._late_s) / declared_s if declared_s else 0.0
 
     @property
     def over_s(self) -> float:
@@ -45,6 +53,8 @@ class Pace:
         begins."""
         self._overran += self._over
         self._over = False
+        self._late_sum_s += self._late_s
+        self._late_s = 0.0
         self._iterations += 1
         return self.wait(instant_s)
 
@@ -67,8 +77,8 @@ class Pace:
 
     def _end(self, takes_s: float) -> None:
         self.due_s += takes_s
-        late_s = time.monotonic() - self.due_s
-        if late_s > 0:
-            self._worst_s = max(self._worst_s, late_s)
+        self._late_s = max(0.0, time.monotonic() - self.due_s)
+        if self._late_s > 0:
+            self._worst_s = max(self._worst_s, self._late_s)
             self._over = True
         self._sleep_until(self.due_s)
