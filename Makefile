@@ -9,7 +9,8 @@ BIN := $(VENV)/bin
 # left on the whole machine, which run alone. All others are of whole fabrics: two at a time.
 SMALL := tests/unit/ tests/wire/
 ALONE := $(wildcard tests/emulate/test_theory_*.py) tests/emulate/test_machine_bias.py tests/emulate/test_queues.py \
-	tests/emulate/test_mishaps.py tests/emulate/test_killed_often.py tests/emulate/test_calibrate.py
+	tests/emulate/test_half_a_machine.py tests/emulate/test_mishaps.py tests/emulate/test_killed_often.py \
+	tests/emulate/test_calibrate.py
 LABS := tests/lab/
 # Several tests run at a time on few cores: libraries that start a thread a core in each would fight over them.
 TESTS := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q
@@ -46,7 +47,7 @@ test: setup-dev  ## every test; those that need root or a kernel feature say so 
 	$(TESTS) $(ALONE) || status=1; \
 	exit $$status
 
-verify: setup-dev  ## the long proofs: the emulated switch against queueing theory, 50 kills, failures of a lab (20 minutes, root)
+verify: setup-dev  ## the long proofs: the emulated switch against queueing theory, 50 kills, failures of a lab, a slower machine (50 minutes, root)
 	@status=0; \
 	$(TESTS) -m long $(ALONE) || status=1; \
 	$(TESTS) -n 2 --dist loadfile -m long $(addprefix --ignore=,$(ALONE)) $(SMALL) $(FABRICS) $(LABS) || status=1; \

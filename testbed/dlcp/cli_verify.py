@@ -44,7 +44,7 @@ def machine(
     dilation
         A factor on the experiment's own time dilation; may be given several times. 1, 2 and 4, if not given.
     planted
-        Share of one core that a busy loop takes beside the runs, but for the references; may be given several times.
+        Share of one core that a busy loop takes during the runs, but for the references; may be given several times.
     repeats
         Runs of each cell, with seeds of their own, in turn.
     """
@@ -55,7 +55,9 @@ def machine(
     from dlcp.runner.check import ready
     from dlcp.runner.outline import as_emulated
 
-    experiment_ready = as_emulated(ready(find_experiment(experiment)))
+    experiment_ready, fitted = as_emulated(ready(find_experiment(experiment)))
+    if fitted:
+        screen.console(error=True).print(fitted, soft_wrap=True, markup=False)
     options = invariance.options_for(
         experiment_ready, job, scheme, dilation or (1.0, 2.0, 4.0), [0.0, *(planted or ())], repeats
     )

@@ -289,6 +289,10 @@ def print_invariance(found: Mapping[str, Any]) -> None:
         f"{_count(found['runs'], 'run')} against dilation {max(options['dilations']) * found['time_dilation']:g}: "
         f"{found['false_ok']} believed with a bias beyond {limit:.0%}, {found['false_suspect']} suspect without one"
     )
+    if found["unsettled"]:
+        said += (
+            f"; no search has chosen for {', '.join(found['unsettled'])} yet: the first value of each knob was taken"
+        )
     if found["untrusted"]:
         said += (
             f"; no reference run of {', '.join(found['untrusted'])} was believed, so nothing can be said there: "
@@ -299,7 +303,7 @@ def print_invariance(found: Mapping[str, Any]) -> None:
 
 def _bias(cell: Mapping[str, Any]) -> str:
     if cell["bias"] is None:
-        return "unknown"
+        return "unknown" if cell["suspect_bias"] is None else f"{cell['suspect_bias']:+.1%} (suspect)"
     width = "" if cell["half_width"] is None else f" ± {cell['half_width']:.1%}"
     return f"{cell['bias']:+.1%}{width}"
 

@@ -18,26 +18,19 @@ from pathlib import Path
 import pytest
 
 from dlcp.agents.cpu_quota import usable_cores
+from dlcp.runner.invariance import busy_loop
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(os.geteuid() != 0, reason="emulates a fabric, so it needs root")]
 
 LIMIT_S = 15 * 60
 """On one core of a usual machine, calibration included, set-up of the clone not."""
-BESIDE_LIMIT_S = 9 * 60
+OTHERS_LIMIT_S = 9 * 60
 """On two cores of one, with a fifth of a core taken by others."""
 PERIOD_US = 10_000
 """Of the quota: short, for a throttled group stands still for the rest of a period, which a slow machine does not."""
 RT_SHARE = 0.45
 """Of each core for the real-time threads of a group with a quota, which the quota does not hold for."""
 BUSY_SHARE = 0.2
-_BUSY = """
-import time
-while True:
-    begun_s = time.monotonic()
-    while time.monotonic() < begun_s + {busy}:
-        pass
-    time.sleep({rest})
-"""
 
 
 @contextmanager
@@ -76,22 +69,17 @@ def quota() -> Iterator[Sequence[str]]:
 
 
 @contextmanager
-def beside() -> Iterator[Sequence[str]]:
+def others() -> Iterator[Sequence[str]]:
     """Others' work that takes BUSY_SHARE of a core."""
-    code = _BUSY.format(busy=0.1 * BUSY_SHARE, rest=0.1 * (1 - BUSY_SHARE))
-    other = subprocess.Popen([sys.executable, "-c", code])
-    try:
+    with busy_loop(BUSY_SHARE):
         yield ()
-    finally:
-        other.kill()
-        other.wait()
 
 
 Less = Callable[[], AbstractContextManager[Sequence[str]]]
 WAYS: dict[str, tuple[Less, float]] = {
     "one-core": (affinity, LIMIT_S),
     "quota-of-one-core": (quota, LIMIT_S),
-    "busy-loop": (beside, BESIDE_LIMIT_S),
+    "busy-loop": (others, OTHERS_LIMIT_S),
 }
 
 

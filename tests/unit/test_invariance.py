@@ -57,9 +57,12 @@ def test_verdict__is_false_where_monitors_and_bias_disagree(
     assert (found.verdict, found.false_ok, found.false_suspect) == (verdict, false_ok, false_suspect)
 
 
-def test_verdict__of_a_biased_cell_is_false_by_one_believed_run() -> None:
-    mixed = [*trials(factor=1.05, status="suspect")[:2], trials(factor=1.05)[2]]
-    assert cell_of(*mixed).false_ok == 1
+@pytest.mark.parametrize("of_suspects", [1.05, 0.95])
+def test_verdict__of_a_believed_run_is_not_excused_by_suspect_ones(of_suspects: float) -> None:
+    mixed = cell_of(*trials(factor=of_suspects, status="suspect")[:2], trials(factor=1.07)[2])
+    assert (mixed.false_ok, mixed.false_suspect, mixed.verdict) == (1, 0, "FALSE OK")
+    assert mixed.bias == pytest.approx(0.07)
+    assert mixed.suspect_bias == pytest.approx(of_suspects - 1)
 
 
 def test_a_failed_run_is_neither_and_is_told() -> None:
@@ -78,7 +81,7 @@ def test_a_planted_load_is_compared_with_the_reference_that_has_none() -> None:
 def test_a_reference_that_is_suspect_itself_says_nothing() -> None:
     found = cells([*trials(dilation=4.0, status="suspect"), *trials()])
     assert untrusted(found) == ["DLCP"]
-    assert found[1].bias is None
+    assert (found[1].bias, found[1].suspect_bias) == (None, None)
     assert found[1].verdict == "no reference"
 
 

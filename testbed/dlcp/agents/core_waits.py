@@ -48,7 +48,7 @@ class WaitMeter:
         is missing: an agent's own live as long as it does.
         """
         now = _threads()
-        if not now:
+        if not waits_are_counted():
             return None
         grown = {tid: (name, waits - self._before.get(tid, ("", CoreWaits()))[1]) for tid, (name, waits) in now.items()}
         engine = _sum(waits for name, waits in grown.values() if name == _ENGINE)
@@ -73,6 +73,11 @@ class SoftirqMeter:
 
     def _now(self) -> CoreWaits:
         return _sum(_parsed(os.pread(file, 100, 0).decode("ascii")) for file in self._files)
+
+
+def waits_are_counted() -> bool:
+    """Whether this kernel counts waits for a core: one that does has had this thread on a core for some time."""
+    return any(waits.run_s > 0 for _, waits in _threads().values())
 
 
 def open_softirq_files() -> list[int]:

@@ -15,9 +15,9 @@ import math
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -29,7 +29,7 @@ from dlcp.model.explain import did_you_mean
 from dlcp.model.run import Run
 from dlcp.runner.check import Ready
 from dlcp.runner.dilation import dilated
-from dlcp.runner.plan import seed_of
+from dlcp.runner.plan import seed_of, tenants_of
 from dlcp.substrates.base import OnProgress, Substrate
 from dlcp.substrates.emulate import Emulation
 
@@ -43,13 +43,15 @@ _SUSPECT_WORDS = 100
 @dataclass(frozen=True)
 class Options:
     """What to sweep. labels: schemes of the experiment. dilations: factors on the experiment's own, the largest of
-    which is the reference. planted: shares of one core that a busy loop takes beside a run; 0 = none."""
+    which is the reference. planted: shares of one core that a busy loop takes meanwhile; 0 = none. first: number of the
+    first repeat, from which its seed follows."""
 
     job: str
     labels: tuple[str, ...]
     dilations: tuple[float, ...] = (1.0, 2.0, 4.0)
     planted: tuple[float, ...] = (0.0,)
     repeats: int = 3
+    first: int = 0
 
     @property
     def reference(self) -> float:
@@ -75,11 +77,11 @@ class Trial:
 
 @dataclass(frozen=True)
 class Cell:
-    """The trials of one scheme at one dilation beside one planted load.
+    """The trials of one scheme at one dilation and one planted load.
 
-    bias: mean over repeats of JCT ÷ that of the reference with the same seed, less 1; None without a pair. half_width:
-    of its 95 % t-interval; None of fewer than two pairs. ok, suspect, failed: how many trials. objected: monitors that
-    did, and how often.
+    bias: mean over believed trials of JCT ÷ that of the reference with the same seed, less 1; suspect_bias: the same
+    over suspect ones; None without a pair. half_width: of the 95 % t-interval of bias; None of fewer than two pairs.
+    ok, suspect, failed: how many trials. objected: monitor → in how many trials it did.
     """
 
     label: str
@@ -88,6 +90,7 @@ class Cell:
     jct_lab_s: float | None
     bias: float | None
     half_width: float | None
+    suspect_bias: float | None
     ok: int
     suspect: int
     failed: int
@@ -95,30 +98,27 @@ class Cell:
     reference: bool
 
     @property
-    def biased(self) -> bool:
-        """Whether the mean bias is beyond LARGEST_BIAS, in either direction."""
-        return self.bias is not None and abs(self.bias) > LARGEST_BIAS
-
-    @property
     def false_ok(self) -> int:
-        """Trials that their monitors believed and should not have."""
-        return self.ok if self.biased else 0
+        """Trials that their monitors believed, with a mean bias beyond LARGEST_BIAS in either direction."""
+        return self.ok if self.bias is not None and abs(self.bias) > LARGEST_BIAS else 0
 
     @property
     def false_suspect(self) -> int:
-        """Trials that their monitors suspected without a need."""
-        return 0 if self.biased or self.bias is None else self.suspect
+        """Trials that their monitors suspected, with a mean bias that is not beyond LARGEST_BIAS."""
+        return self.suspect if self.suspect_bias is not None and abs(self.suspect_bias) <= LARGEST_BIAS else 0
 
     @property
     def verdict(self) -> str:
-        """In words, for the table."""
+        """The monitors' verdict on the cell, in words for a table."""
         if self.failed:
             return f"{self.failed} failed"
-        if self.bias is None:
+        if self.bias is None and self.suspect_bias is None:
             return "no reference"
-        if self.biased:
-            return "FALSE OK" if self.ok else "caught"
-        return "holds" if not self.suspect else "holds; some suspect" if self.ok else "holds, though suspect"
+        if self.false_ok:
+            return "FALSE OK"
+        if self.ok:
+            return "holds; some suspect" if self.suspect else "holds"
+        return "holds, though suspect" if self.false_suspect else "caught"
 
 
 def options_for(
@@ -148,7 +148,7 @@ def options_for(
 def sweep(ready: Ready, options: Options, say: OnProgress, on_trial: Callable[[Trial], None]) -> list[Trial]:
     """Make every run, repeats outermost and schemes innermost, so that what drifts meets all alike; needs root.
 
-    Planted loads run beside all dilations but the reference, which is what they are compared with.
+    The reference has no planted load: it is what loads are compared with.
     """
     plan = list(_order(options))
     trials: list[Trial] = []
@@ -163,10 +163,16 @@ def sweep(ready: Ready, options: Options, say: OnProgress, on_trial: Callable[[T
 
 
 def _order(options: Options) -> Iterator[tuple[int, float, float, str]]:
-    for repeat, planted, dilation in itertools.product(range(options.repeats), options.planted, options.dilations):
-        if not (planted and dilation == options.reference):
-            for label in options.labels:
-                yield repeat, planted, dilation, label
+    references = [(0.0, options.reference)]
+    loaded = [
+        (share, dilation)
+        for share in options.planted
+        for dilation in options.dilations
+        if dilation != options.reference
+    ]
+    for repeat in range(options.first, options.first + options.repeats):
+        for (planted, dilation), label in itertools.product(loaded + references, options.labels):
+            yield repeat, planted, dilation, label
 
 
 def cells(trials: Sequence[Trial]) -> list[Cell]:
@@ -182,21 +188,15 @@ def cells(trials: Sequence[Trial]) -> list[Cell]:
 
 def _cell(trials: list[Trial], reference: dict[tuple[str, int], Trial], largest: float) -> Cell:
     first = trials[0]
-    pairs = [
-        (one.jct_lab_s, reference[one.label, one.repeat]) for one in trials if (one.label, one.repeat) in reference
-    ]
-    biases = [
-        jct_s / other.jct_lab_s - 1
-        for jct_s, other in pairs
-        if jct_s is not None and other.jct_lab_s is not None and other.status == "ok"
-    ]
+    believed, suspect = (_biases(trials, reference, status) for status in ("ok", "suspect"))
     finished = [one.jct_lab_s for one in trials if one.jct_lab_s is not None]
     objected = [name for one in trials for name in one.objected]
     return Cell(
         first.label, first.dilation, first.planted,
         jct_lab_s=fmean(finished) if finished else None,
-        bias=fmean(biases) if biases else None,
-        half_width=_half_width(biases),
+        bias=fmean(believed) if believed else None,
+        half_width=_half_width(believed),
+        suspect_bias=fmean(suspect) if suspect else None,
         ok=sum(one.status == "ok" for one in trials),
         suspect=sum(one.status == "suspect" for one in trials),
         failed=sum(one.status == "failed" for one in trials),
@@ -205,12 +205,28 @@ def _cell(trials: list[Trial], reference: dict[tuple[str, int], Trial], largest:
     )  # fmt: skip
 
 
+def _biases(trials: Iterable[Trial], reference: Mapping[tuple[str, int], Trial], status: str) -> list[float]:
+    """Biases of the trials with a status whose reference, of the same seed, was believed."""
+    pairs = [(one, reference.get((one.label, one.repeat))) for one in trials if one.status == status]
+    return [
+        one.jct_lab_s / other.jct_lab_s - 1
+        for one, other in pairs
+        if other is not None and other.status == "ok" and one.jct_lab_s is not None and other.jct_lab_s is not None
+    ]
+
+
 def _half_width(values: Sequence[float]) -> float | None:
     if len(values) < 2:
         return None
     from scipy.stats import t
 
     return float(t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+
+
+def unsettled(ready: Ready, options: Options) -> list[str]:
+    """Labels with a knob that a search has yet to choose: the first value of each is swept."""
+    searched = {one.label for one in ready.experiment.schemes if one.search}
+    return [one for one in options.labels if one in searched and (one, options.job) not in ready.searches]
 
 
 def untrusted(found: Iterable[Cell]) -> list[str]:
@@ -227,6 +243,7 @@ def summary(ready: Ready, options: Options, trials: list[Trial]) -> dict[str, An
         "time_dilation": ready.experiment.scaling.time_dilation,
         "options": asdict(options),
         "largest_bias": LARGEST_BIAS,
+        "unsettled": unsettled(ready, options),
         "cells": [asdict(one) | {"verdict": one.verdict} for one in found],
         "trials": [asdict(one) for one in trials],
         "runs": sum(one.ok + one.suspect + one.failed for one in compared),
@@ -254,10 +271,13 @@ def _try(
     substrate: Substrate, ready: Ready, job_name: str, label: str, dilation: float, planted: float, repeat: int
 ) -> Trial:
     """One run, in a folder that is thrown away."""
-    experiment = dilated(ready.experiment.of_job(job_name), dilation)
+    whole = replace(ready, experiment=dilated(ready.experiment, dilation))
+    experiment = whole.experiment.of_job(job_name)
     job, choice = experiment.jobs[job_name], _choice(ready, label, job_name)
     seed = seed_of(experiment.seed, f"invariance/{job_name}", repeat)
-    run = Run("0" * 12, experiment, choice, job_name, job, ready.workloads[job.workload], repeat, seed, "emulate")
+    tenants = tenants_of(whole, job_name, label)
+    workload = ready.workloads[job.workload]
+    run = Run("0" * 12, experiment, choice, job_name, job, workload, repeat, seed, "emulate", tenants)
     with tempfile.TemporaryDirectory(prefix="dlcp-invariance-") as folder:
         result = substrate.run(run, Path(folder), lambda share, text: None)
     d = experiment.scaling.time_dilation

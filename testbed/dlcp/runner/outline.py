@@ -107,9 +107,10 @@ def this_machine(measured: Costs | None = None) -> Machine:
     return Machine(round(min(usable_cores(), left), 2), of_packet)
 
 
-def as_emulated(ready: Ready) -> Ready:
-    """An experiment as this machine emulates it: fitted where its file says `fit: machine`, else as it is written."""
-    return _fitted(ready, this_machine())[0] if ready.experiment.scaling.fit else ready
+def as_emulated(ready: Ready) -> tuple[Ready, str]:
+    """An experiment as this machine emulates it, and what was done: fitted where its file says `fit: machine`; else as
+    it is written, and an empty text."""
+    return _fitted(ready, this_machine()) if ready.experiment.scaling.fit else (ready, "")
 
 
 def _fitted(whole: Ready, machine: Machine) -> tuple[Ready, str]:

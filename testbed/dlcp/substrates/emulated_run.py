@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from pydantic import TypeAdapter
 
-from dlcp.agents.core_waits import SoftirqMeter
+from dlcp.agents.core_waits import SoftirqMeter, waits_are_counted
 from dlcp.agents.handles import AgentHandle, Zygote
 from dlcp.agents.machine import MachineMonitor
 from dlcp.errors import Problem
@@ -122,6 +122,7 @@ class EmulatedSite(QuickStart):
         values: dict[str, float] = {
             "cpu_busy": self._monitor.cpu_busy(start_s, end_s),
             "cpu_stolen": self._monitor.stolen(),
+            "uncounted_waits": int(not waits_are_counted()),
             "softnet_dropped": self._monitor.softnet_dropped(),
             "timer_late_s": watch.late_s,
             "unaccounted_packets": len(unaccounted),

@@ -50,6 +50,10 @@ BOUNDS: dict[str, Bound] = {
         0.15, "share", "share of the run in which the kernel's packet threads (ksoftirqd) waited for their cores",
         "engines go before them: 0.04 to 0.13 in unbiased runs, 0.16 to 0.34 in biased ones (dlcp verify machine)",
     ),
+    "uncounted_waits": Bound(
+        0, "kernels", "kernels that do not count how long threads wait for a core",
+        "CPU use alone said ok of runs that were 42 % wrong; any distribution's kernel counts (CONFIG_SCHED_INFO)",
+    ),
     "cpu_stolen": Bound(
         0.02, "share", "share of all cores' time that the hypervisor gave to other machines",
         "nothing in this machine sees who waits for a core meanwhile; proofs against theory are void above it, too",
