@@ -219,7 +219,7 @@ def print_status(found: Sequence[ExperimentStatus]) -> None:
         for invalid in one.invalid:
             out.print(f"  [red]not a result[/]: {invalid.path}: {escape(invalid.why)}", soft_wrap=True)
         if one.older:
-            out.print(f"  {one.older} results of an earlier version of the experiment are left out")
+            out.print(f"  {one.older} results of an earlier version, another scale or other buffers are left out")
         if one.unfinished and not one.running:
             out.print(f"  {_count(one.unfinished, 'unfinished run')}; the next run, or dlcp clean, removes it")
 

@@ -214,6 +214,28 @@ def test_status_counts_repeats(tmp_path: Path, run_with: Any) -> None:
     assert any("h1: gone" in reason for row in one.rows for reason in row.reasons)
 
 
+def test_status_does_not_count_results_of_another_scale(tmp_path: Path, run_with: Any) -> None:
+    """After a calibration that chose another dilation, with one scheme measured so far."""
+
+    def at_dilation(dilation: float, hour: int) -> Outcome:
+        return lambda run, directory: fine(
+            run, directory, regime={"time_dilation": dilation}, provenance={"made_at": f"2026-01-01T0{hour}:00:00"}
+        )
+
+    run_with(only_for("DLCP", at_dilation(2, 9)))
+    for result in stored(tmp_path).values():
+        if result.label == "TCP":
+            older = result.model_copy(
+                update={"regime": {"time_dilation": 4.0}, "provenance": {"made_at": "2026-01-01T08:00:00"}}
+            )
+            file = tmp_path / "results" / "small" / result.run_id / "result.json"
+            file.write_text(older.model_dump_json(), encoding="utf-8")
+    (one,) = status(tmp_path / "results")
+    counts = {row.label: (row.counts, row.missing) for row in one.rows}
+    assert counts == {"TCP": ({}, 2), "DLCP": ({"ok": 2}, 0)}
+    assert one.older == 2
+
+
 def test_clean_removes_what_is_ours_alone(tmp_path: Path, run_with: Any) -> None:
     run_with(fine)
     folder = tmp_path / "results" / "small"

@@ -20,6 +20,7 @@ from dlcp.model.tables import check_table
 from dlcp.report.comparison import compare
 from dlcp.report.fabric_plots import queue_counts
 from dlcp.report.load import load
+from dlcp.report.monitors import left_out_rows
 from dlcp.report.page import page
 from dlcp.report.regime import regime_caption
 from dlcp.report.settings import fault_lines
@@ -196,6 +197,52 @@ def test_load__an_older_configuration_of_a_scheme_does_not_mix_in(experiment: Pa
     assert {run.result.run_id for run in loaded.of(PROFILE, "DLCP")} == {"new-0", "new-1"}
     assert {one.path.name for one in loaded.left_out} == {"dlcp-profile-0", "dlcp-profile-1"}
     assert {one.why for one in loaded.left_out} == {"DLCP, profile: an older configuration"}
+
+
+DYNAMIC = {"buffering": "dynamic", "buffer_alpha": 1.0, "queue_minimum_bytes": 3000, "shared_buffer_bytes": 100_000}
+
+
+@pytest.mark.parametrize(
+    ("newer", "why"),
+    [
+        ({"time_dilation": 2.0, "link_rate_bps": 2e8}, "time dilation 4 (newest: 2)"),
+        ({"port_buffer_bytes": 100_000}, "port buffer 50 kB (newest: 100 kB)"),
+        (DYNAMIC, "buffering static (newest: dynamic)"),
+    ],
+)
+def test_load__one_scheme_at_a_newer_scale_is_not_compared_with_the_others_of_its_job(
+    experiment: Path, newer: dict[str, Any], why: str
+) -> None:
+    for file in experiment.glob("*/result.json"):
+        if file.parent.name.startswith("dlcp-profile"):
+            edit(file.parent, regime=json.loads(file.read_text())["regime"] | newer)
+        else:
+            os.utime(file, (10, 10))
+    loaded = load(experiment)
+    assert loaded.labels(PROFILE) == ("DLCP",)
+    assert loaded.labels(REAL) == ("TCP", "TCP tuned", "DLCP"), "another job has a scale of its own"
+    assert len(loaded.left_out) == 4
+    for left_out in loaded.left_out:
+        assert ", profile: not comparable with the newest run of this job: " in left_out.why
+        assert why in left_out.why
+    assert [row["why"] for row in left_out_rows(loaded)] == [one.why for one in loaded.left_out]
+
+
+def test_load__a_result_without_a_regime_agrees_with_any_scale(experiment: Path) -> None:
+    """As of an older format, or of a run in one process. The scale is then that of the next older run."""
+    edit(experiment / "dlcp-profile-1", regime={})
+    for name, at_s in (("dlcp-profile-1", 40), ("dlcp-profile-0", 30), ("tcp-profile-0", 20)):
+        os.utime(experiment / name / "result.json", (at_s, at_s))
+    regime = json.loads((experiment / "tcp-profile-0" / "result.json").read_text())["regime"]
+    edit(experiment / "tcp-profile-0", regime=regime | {"time_dilation": 8.0})
+    for file in experiment.glob("*/result.json"):
+        if file.parent.name not in ("dlcp-profile-1", "dlcp-profile-0"):
+            os.utime(file, (10, 10))
+    loaded = load(experiment)
+    assert {one.path.name for one in loaded.left_out} == {"tcp-profile-0", "dlcp-profile-0"}
+    whys = {one.path.name: one.why for one in loaded.left_out}
+    assert "time dilation 8 (newest: 4)" in whys["tcp-profile-0"]
+    assert whys["dlcp-profile-0"] == "DLCP, profile: an older configuration"
 
 
 def test_faults_are_told_on_the_page(experiment: Path) -> None:

@@ -6,6 +6,7 @@ A buffer keeps its packets and its time at line rate, so in the lab it is as man
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from dlcp.model.buffering import FRAME_BYTES as FRAME_BYTES  # for all that count packets
@@ -15,6 +16,11 @@ from dlcp.model.workload import LINUX_RTO_MIN_S, HostSettings, Job
 
 PACKET_BYTES = 1440
 """Payload of a full packet (wire.h)."""
+COMPARED = (
+    "time_dilation", "byte_scale", "link_rate_bps", "port_buffer_bytes", "buffering", "buffer_alpha",
+    "queue_minimum_bytes", "shared_buffer_bytes",
+)  # fmt: skip
+"""Parts of a regime that two runs of a job must share before their times are compared."""
 
 
 def regime(experiment: Experiment, job: Job, hosts: dict[str, HostSettings]) -> dict[str, Any]:
@@ -61,3 +67,28 @@ def _buffering(experiment: Experiment, byte_scale: float) -> dict[str, Any]:
         "shared_buffer_bytes": size_bytes,
         "shared_buffer_lab_bytes": round(size_bytes * byte_scale),
     }
+
+
+class JobRegimes:
+    """The regime of each job's newest run. Add results from the newest to the oldest."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, dict[str, Any]] = {}
+
+    def add(self, job: str, regime: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """Return the parts of COMPARED in which a result differs from its job's newest run: name →
+        (its value, that of the newest run).
+
+        A result that lacks a part (of an older format, or made in one process) agrees in it.
+        """
+        parts, newest = _compared_parts(regime), self._parts.setdefault(job, {})
+        differing = {name: (value, newest[name]) for name, value in parts.items() if newest.get(name, value) != value}
+        if not differing:
+            self._parts[job] = parts | newest
+        return differing
+
+
+def _compared_parts(regime: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts of COMPARED that a regime has. Only a dynamic buffer names its model (see `_buffering`)."""
+    parts = {name: regime[name] for name in COMPARED if name in regime}
+    return {"buffering": "static"} | parts if "port_buffer_bytes" in parts else parts

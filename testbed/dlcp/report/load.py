@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,9 +18,11 @@ from pydantic import ValidationError
 
 from dlcp.errors import Problem
 from dlcp.model.experiment import Expectation
+from dlcp.model.regime import JobRegimes
 from dlcp.model.result import FORMAT_VERSION, SINCE, TABLES, RunResult, no_results
 from dlcp.report.digest import RunDigest, digest_all
 from dlcp.report.regime import facts_of_jobs
+from dlcp.report.words import show_name, show_setting
 
 Made = TypeVar("Made")
 
@@ -187,7 +189,8 @@ def load(path: Path, only: Collection[str] | None = None) -> Results:
     """Read results/, results/<experiment> or one run's directory.
 
     only: run ids that belong to the present plan; others are listed as left out. Without it, runs of an older
-    configuration are recognised by their knobs, regime, topology, QoS, job, background and faults, and left out.
+    configuration are recognised by their knobs, regime, topology, QoS, job, background and faults, and left out; so are
+    runs of any scheme whose scale or buffers differ from those of their job's newest run.
     Raises Problem when there is no result, or results of several experiments.
     """
     runs: list[Run] = []
@@ -281,14 +284,18 @@ def _made_at(run: Run) -> tuple[str, int]:
 
 
 def _newest_configuration(runs: list[Run]) -> tuple[list[Run], list[LeftOut]]:
-    """Keep, for each (label, job), the configuration of the newest run, and one run a repeat."""
+    """Keep the scale and the buffers of each job's newest run, then the configuration of the newest run of each
+    (label, job), and one run a repeat."""
     kept: list[Run] = []
     stale: list[LeftOut] = []
     configuration: dict[tuple[str, str], str] = {}
     seen: set[tuple[str, str, int]] = set()
+    regimes = JobRegimes()
     for run in sorted(runs, key=_made_at, reverse=True):
         cell = (run.result.label, run.result.job)
-        if configuration.setdefault(cell, _configuration(run)) != _configuration(run):
+        if differing := regimes.add(run.result.job, run.result.regime):
+            stale.append(LeftOut(run.path, f"{run.result.label}, {run.result.job}: {_incomparable(differing)}"))
+        elif configuration.setdefault(cell, _configuration(run)) != _configuration(run):
             stale.append(LeftOut(run.path, f"{run.result.label}, {run.result.job}: an older configuration"))
         elif (*cell, run.result.repeat) in seen:
             stale.append(LeftOut(run.path, f"{run.result.label}, {run.result.job}: repeat {run.result.repeat + 1} was "
@@ -297,6 +304,15 @@ def _newest_configuration(runs: list[Run]) -> tuple[list[Run], list[LeftOut]]:
             seen.add((*cell, run.result.repeat))
             kept.append(run)
     return sorted(kept, key=lambda run: (run.result.job, run.result.repeat, run.result.label)), stale
+
+
+def _incomparable(differing: Mapping[str, tuple[Any, Any]]) -> str:
+    """Say in which parts of its regime a run differs from its job's newest run."""
+    parts = [
+        f"{show_name(name)} {show_setting(name, value)} (newest: {show_setting(name, newest)})"
+        for name, (value, newest) in differing.items()
+    ]
+    return f"not comparable with the newest run of this job: {', '.join(parts)}"
 
 
 def _configuration(run: Run) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dlcp.errors import Problem
+from dlcp.model.regime import JobRegimes
 from dlcp.model.result import RunResult, no_results
 from dlcp.runner.store import Invalid, Store, stores
 
@@ -29,7 +30,8 @@ class Row:
 
 @dataclass(frozen=True)
 class ExperimentStatus:
-    """older: results of an earlier version of the experiment. unfinished: .tmp folders. running: one is being made."""
+    """older: results of an earlier version of the experiment, or whose scale or buffers differ from
+    those of their job's newest result. unfinished: .tmp folders. running: one is being made."""
 
     experiment: str
     folder: Path
@@ -56,7 +58,10 @@ def _experiment(store: Store) -> ExperimentStatus:
     results, invalid = store.load()
     newest_first = sorted(results.values(), key=lambda result: _made_at(store, result), reverse=True)
     current: dict[tuple[str, str, int], RunResult] = {}
+    regimes = JobRegimes()
     for result in newest_first:
+        if regimes.add(result.job, result.regime):
+            continue
         current.setdefault((result.job, result.label, result.repeat), result)
     planned: dict[str, Any] = newest_first[0].run.get("planned", {}) if newest_first else {}
     rows = {
