@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from dlcp.agents.machine import cores
 from dlcp.errors import MachineCannot
 from dlcp.runner import calibration
 from dlcp.runner.calibration import DEFAULT, Calibration, costs, fingerprint, load, store
@@ -121,8 +120,15 @@ def test_rounds_become_the_cost_of_ends_and_hops() -> None:
     assert found.hop_s == pytest.approx(2e-6)
     assert found.ends_s == pytest.approx(5e-6)
     assert found.bare_s == pytest.approx(3e-6)
-    assert found.other_busy == pytest.approx(0.1 / cores())
+    assert found.other_busy == pytest.approx(0.1 / (os.cpu_count() or 1))
     assert found.spread == pytest.approx(0.0, abs=1e-9)
+
+
+def test_others_share_is_of_all_cores_not_of_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """/proc/stat counts the busy seconds of all cores, with any CPU affinity."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
+    assert sum_up(windows(2.0, bare_us=3.0, one_us=7.0, three_us=11.0)).other_busy == pytest.approx(0.25)
 
 
 def test_one_odd_round_does_not_count() -> None:

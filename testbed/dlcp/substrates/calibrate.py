@@ -9,6 +9,7 @@ then meets all of them alike.
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import time
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlcp.agents.clock import Deadlines, be_punctual
-from dlcp.agents.machine import cores, cpu_busy_s
+from dlcp.agents.machine import cpu_busy_s
 from dlcp.errors import MachineCannot, Problem
 from dlcp.model.qos import QosIntent
 from dlcp.model.topology import LeafSpine
@@ -172,7 +173,7 @@ def sum_up(windows: Mapping[str, Sequence[Window]]) -> Measured:
     return Measured(
         bare_s=middle[BARE], ends_s=ends_s, hop_s=hop_s,
         late_s=statistics.median(one.late_s for one in windows[THREE_SWITCHES]),
-        other_busy=idle / cores(), spread=max(_spread(values) for values in cost.values()),
+        other_busy=idle / (os.cpu_count() or 1), spread=max(_spread(values) for values in cost.values()),
         packets_per_s=max(one.packets / one.seconds for one in loaded), seconds=0.0, rounds=cost,
     )  # fmt: skip
 
