@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dlcp.errors import MachineCannot
 from dlcp.model.load import find_experiment
 from dlcp.model.regime import regime
 from dlcp.model.result import TABLES, RunResult
@@ -16,7 +17,8 @@ from dlcp.runner.calibration import DEFAULT, Costs
 from dlcp.runner.check import Ready, ready
 from dlcp.runner.doubts import doubts
 from dlcp.runner.outline import Outline, outline, this_machine
-from dlcp.runner.plan import Cell
+from dlcp.runner.plan import Cell, plan
+from dlcp.runner.preflight import preflight_tuning
 from dlcp.runner.store import Store
 from experiments import small
 
@@ -143,7 +145,45 @@ def test_what_was_searched_for_on_the_written_fabric_is_not_used_on_another(tmp_
 
 @pytest.mark.parametrize(("others_share", "cores"), [(0.0, 2.0), (0.1, 1.8), (0.4, 1.2)])
 def test_what_others_took_when_it_was_calibrated_is_not_counted_with(others_share: float, cores: float) -> None:
-    assert this_machine(replace(HERE, others_share=others_share)).cores == pytest.approx(cores)
+    assert this_machine(replace(HERE, others_share=others_share), fit=True).cores == pytest.approx(cores)
+
+
+def test_others_at_the_calibration_do_not_bind_an_experiment_that_does_not_fit_itself(tmp_path: Path) -> None:
+    """A first run while others took most of the cores must not refuse every experiment from then on."""
+    quiet, busy = HERE, replace(HERE, others_share=0.6)
+    topology = {"kind": "star", "hosts": 4, "rate": "25 Mbit/s"}
+    written = small(
+        tmp_path, scaling={"lab_rate": "2.5 Gbit/s", "byte_scale": 100}, topology=topology, jobs={"one": JOB}
+    )
+    assert this_machine(busy, fit=False).cores == this_machine(quiet, fit=False).cores == 2.0
+    loads = planned(written, tmp_path, busy).loads
+    assert loads == planned(written, tmp_path, quiet).loads
+    assert loads[0].usable * (1 - busy.others_share) < loads[0].cpu, "it would be refused on the cores that others left"
+
+
+def test_a_search_is_refused_when_the_machine_cannot_carry_it(tmp_path: Path) -> None:
+    heavy = small(
+        tmp_path, scaling={"lab_rate": "100 Gbit/s", "byte_scale": 100}, jobs={"one": JOB},
+        topology={"kind": "star", "hosts": 4, "rate": "1 Gbit/s"},
+    )  # fmt: skip
+    with pytest.raises(MachineCannot, match="of 2 cores a run may take 1"):
+        preflight_tuning(heavy, "emulate", plan(heavy).cells)
+
+
+@pytest.mark.parametrize("others_share", [0.96, 1.0, 3.5])
+def test_a_machine_that_others_filled_at_its_calibration_says_what_to_do(
+    others_share: float, fitting: Ready, tmp_path: Path
+) -> None:
+    with pytest.raises(MachineCannot, match=r"others' work took .* of 2 cores") as caught:
+        planned(fitting, tmp_path, replace(HERE, others_share=others_share))
+    assert "doctor --calibrate" in caught.value.hint
+
+
+def test_a_quota_of_nearly_nothing_says_so(monkeypatch: pytest.MonkeyPatch, fitting: Ready, tmp_path: Path) -> None:
+    monkeypatch.setattr("dlcp.runner.outline.usable_cores", lambda: 0.004)
+    with pytest.raises(MachineCannot, match=r"0\.004 cores may be used") as caught:
+        planned(fitting, tmp_path)
+    assert "more CPU" in caught.value.hint
 
 
 def test_a_quota_counts_as_fewer_cores(monkeypatch: pytest.MonkeyPatch, fitting: Ready, tmp_path: Path) -> None:

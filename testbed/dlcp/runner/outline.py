@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from dlcp.agents.cpu_quota import usable_cores
 from dlcp.agents.machine import cores
-from dlcp.errors import Problem
+from dlcp.errors import MachineCannot, Problem
 from dlcp.model.regime import regime
 from dlcp.model.result import RunResult
 from dlcp.runner.admission import Load, Machine, admit, loads_of, scale_that_fits
-from dlcp.runner.calibration import Costs, costs
+from dlcp.runner.calibration import Costs, command, costs
 from dlcp.runner.check import Ready
 from dlcp.runner.estimate import Estimate, estimate
 from dlcp.runner.execute import missing
@@ -27,6 +27,10 @@ from dlcp.runner.supported import require_supported
 
 if TYPE_CHECKING:
     from dlcp.runner.lab_runs import LabChoice
+
+FEWEST_CORES = 0.1
+"""With fewer, the half that a run may take (USABLE_SHARE) carries fewer than about 300 of DLCP's packets
+a second at the default cost of a packet, which two servers' links of SLOWEST_BPS offer."""
 
 
 @dataclass(frozen=True)
@@ -83,34 +87,51 @@ def outline(
     scale_down: leave to make any other lighter when this machine cannot carry it as it is; without it that is
     MachineCannot. lab: which, on that substrate. measured: see `this_machine`. Problem when the substrate is unknown;
     Problems when the experiment does not fit the lab."""
-    machine = this_machine(measured)
     emulated, scaled = substrate == "emulate", ""
-    if emulated and (scale_down or ready.experiment.scaling.fit):
+    of_packet, fit = measured or costs(), ready.experiment.scaling.fit is not None
+    machine = this_machine(of_packet, fit=fit) if emulated else None
+    if machine is not None and (scale_down or fit):
         ready, scaled = _fitted(ready, machine)
     here = lacking_here(ready.schemes) if emulated else {}
     planned = plan(ready, substrate, lacking=here) if lab is None else _on_lab(ready, lab)
     if emulated:
         require_supported(ready.experiment)
-    loads = admit(ready, machine) if emulated else []
+    loads = admit(ready, machine) if machine is not None else []
     had, _ = Store(results, ready.experiment.name).load()
     todo = missing(planned, had, retry_suspect=retry_suspect)
     time = estimate(planned, todo, had)
     facts, words = without_network(ready) if substrate == IN_PROCESS else (stands_for(ready), sentences(ready))
-    return Outline(planned, tuple(todo), tuple(loads), machine.costs, time, facts, tuple(words), scaled,
+    return Outline(planned, tuple(todo), tuple(loads), of_packet, time, facts, tuple(words), scaled,
                    _of_another_scale(planned, had))  # fmt: skip
 
 
-def this_machine(measured: Costs | None = None) -> Machine:
-    """What the load of runs is held against. measured: what a packet costs here, if it is not what is stored."""
+def this_machine(measured: Costs | None = None, *, fit: bool) -> Machine:
+    """Return the cores and the cost of a packet that plans count with. measured: that cost, if not the stored one.
+
+    fit: for an experiment that fits itself to the machine. Others' work at the time of the calibration then counts as
+    cores that are not there, so that every plan chooses the same scale. No other experiment counts it: others may have
+    ended long ago, and the monitors of a run see those that have not. Raises MachineCannot below FEWEST_CORES.
+    """
     of_packet = measured or costs()
-    left = cores() * (1 - of_packet.others_share)
-    return Machine(round(min(usable_cores(), left), 2), of_packet)
+    others = cores() * of_packet.others_share if fit else 0.0
+    usable = usable_cores()
+    left = min(usable, cores() - others)
+    if usable < FEWEST_CORES:
+        what = f"{usable:.2g} cores may be used (CPU affinity or quota); runs need {FEWEST_CORES:g} or more"
+        raise MachineCannot("this machine", what, "give this process or its container more CPU")
+    if left < FEWEST_CORES:
+        what = (
+            f"others' work took {others:.2f} of {cores()} cores when it was calibrated; "
+            f"runs need {FEWEST_CORES:g} or more"
+        )
+        raise MachineCannot("this machine", what, f"stop the other work, then measure again: {command()}")
+    return Machine(round(left, 2), of_packet)
 
 
 def as_emulated(ready: Ready) -> tuple[Ready, str]:
     """An experiment as this machine emulates it, and what was done: fitted where its file says `fit: machine`; else as
     it is written, and an empty text."""
-    return _fitted(ready, this_machine()) if ready.experiment.scaling.fit else (ready, "")
+    return _fitted(ready, this_machine(fit=True)) if ready.experiment.scaling.fit else (ready, "")
 
 
 def _fitted(whole: Ready, machine: Machine) -> tuple[Ready, str]:

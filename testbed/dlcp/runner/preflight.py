@@ -32,7 +32,7 @@ def preflight_tuning(ready: Ready, substrate: str, todo: Sequence[Cell]) -> None
     if not todo:
         return
     if substrate == "emulate":
-        admit(ready, this_machine())
+        admit(ready, this_machine(fit=ready.experiment.scaling.fit is not None))
         require_supported(ready.experiment)
     _refuse(_for_runs(substrate, todo))
 
