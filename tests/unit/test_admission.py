@@ -28,6 +28,7 @@ from dlcp.runner.admission import (
 from dlcp.runner.calibration import DEFAULT, Costs
 from dlcp.runner.check import Ready, common_substrate, ready
 from dlcp.runner.estimate import job_s
+from dlcp.runner.invariance import options_for
 from dlcp.runner.outline import outline
 from dlcp.runner.plan import plan
 from dlcp.runner.scale_down import Scale, scaled_down, sentence
@@ -195,6 +196,31 @@ def test_links_are_never_slower_than_a_packet_in_12_ms(tmp_path: Path) -> None:
     assert scale_that_fits(heavy, slow) is None
     with pytest.raises(MachineCannot, match="no scale of it fits"):
         admit(heavy, slow)
+
+
+def test_training_without_a_declared_compute_is_not_dilated(tmp_path: Path) -> None:
+    """Its compute would stay as long as this machine needs, with everything else dilated."""
+    training = {
+        "kind": "training", "name": "small", "script": "fashion_mnist_mlp.py", "dataset": "fashion-mnist", "batch": 16,
+        "learning_rate": 0.1, "momentum": 0.9,
+    }  # fmt: skip
+    content = document(topology={"kind": "star", "hosts": 4, "rate": "1 Gbit/s"},
+                       scaling={"lab_rate": "10 Gbit/s", "byte_scale": 10})  # fmt: skip
+    path = write(tmp_path, content, training)
+    (tmp_path / "workloads" / "fashion_mnist_mlp.py").write_text("")
+    undeclared = ready(path, tmp_path / "workloads")
+    with pytest.raises(MachineCannot):
+        outline(undeclared, "emulate", tmp_path / "results")
+    with pytest.raises(Problems) as caught:
+        outline(undeclared, "emulate", tmp_path / "results", scale_down=True)
+    assert [problem.where for problem in caught.value.problems] == [f"{path}: job one", f"{path}: job two"]
+    assert "small declares no compute" in caught.value.problems[0].what
+    assert "compute: 60 ms" in caught.value.problems[0].hint
+    with pytest.raises(Problems, match="job two: workload small declares no compute"):
+        options_for(undeclared, "two", None, (1.0, 2.0), (0.0,), 1)
+    write(tmp_path, content, training | {"compute": "60 ms"})
+    declared = ready(path, tmp_path / "workloads")
+    assert outline(declared, "emulate", tmp_path / "results", scale_down=True).scaled
 
 
 def test_what_fits_is_not_scaled(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from dlcp.model.check_faults import check_faults
 from dlcp.model.check_pfc import check_pfc
 from dlcp.model.check_switches import check_switches
 from dlcp.model.check_topology import check_topology
+from dlcp.model.declared_compute import undeclared_compute
 from dlcp.model.document import Document, Loc
 from dlcp.model.explain import did_you_mean
 from dlcp.model.metrics import BEST_OTHER, METRICS
@@ -50,6 +51,7 @@ def check_parts(document: Document, parts: Parts) -> Found:
         _check_job(notes, name, job, hosts)
         _check_bucket(notes, name, job, parts)
         _check_learning(notes, name, job, parts.workloads.get(job.workload))
+        _check_compute(notes, name, job, parts)
         _check_byte_scale(notes, name, job, parts.workloads.get(job.workload))
         _check_own(notes, name, job, graph, parts)
     check_background(notes, parts.background, graph, _check_hosts)
@@ -116,6 +118,13 @@ def _check_learning(notes: Notes, name: str, job: Job, workload: Workload | None
     if workload is not None and job.shards == "by-class" and not (isinstance(workload, Training) and workload.classes):
         what = f"workload {workload.name} has no samples with classes that workers could share out"
         notes.wrong((*here, "shards"), what, "leave it out, or name a workload with classes: true")
+
+
+def _check_compute(notes: Notes, name: str, job: Job, parts: Parts) -> None:
+    """A dilated job needs a compute that dilation can stretch."""
+    undeclared = undeclared_compute(parts.workloads.get(job.workload), parts.scaling)
+    if undeclared is not None:
+        notes.wrong(("jobs", name, "workload"), undeclared.what, undeclared.hint)
 
 
 def _check_pattern(notes: Notes, here: Loc, job: Job) -> None:

@@ -30,6 +30,7 @@ from dlcp.model.run import Run
 from dlcp.runner.check import Ready
 from dlcp.runner.dilation import dilated
 from dlcp.runner.plan import seed_of, tenants_of
+from dlcp.runner.scale_down import require_declared_compute
 from dlcp.substrates.base import OnProgress, Substrate
 from dlcp.substrates.emulate import Emulation
 
@@ -129,7 +130,8 @@ def options_for(
     planted: Sequence[float],
     repeats: int,
 ) -> Options:
-    """The options of a sweep, checked. Problem for a job or a scheme that the experiment lacks, or a bad number."""
+    """The options of a sweep, checked. Problem for a job or a scheme that the experiment lacks, or a bad number;
+    Problems for a job that cannot be dilated."""
     jobs = [name for name, one in ready.experiment.jobs.items() if one.measured]
     names = [choice.label for choice in ready.experiment.schemes]
     for word, value, known in [("--job", job, jobs), *(("--scheme", label, names) for label in labels or ())]:
@@ -138,11 +140,13 @@ def options_for(
     if len(set(dilations)) < 2 or min(dilations) < 1:
         hint = "such as --dilation 1 --dilation 2, each 1 or more"
         raise Problem("--dilation", "a bias is seen between two of them", hint)
+    chosen = job or jobs[0]
+    require_declared_compute(ready, [chosen], dilated(ready.experiment, max(dilations)).scaling)
     if not all(0 <= share <= cores() for share in planted):
         raise Problem("--planted", "is a share of one core", f"from 0 to {cores()}, such as 0.2")
     if repeats < 1:
         raise Problem("--repeats", f"{repeats} is too few", "1 or more; 3 for an interval")
-    return Options(job or jobs[0], tuple(labels or names), tuple(sorted(set(dilations))), tuple(planted), repeats)
+    return Options(chosen, tuple(labels or names), tuple(sorted(set(dilations))), tuple(planted), repeats)
 
 
 def sweep(ready: Ready, options: Options, say: OnProgress, on_trial: Callable[[Trial], None]) -> list[Trial]:

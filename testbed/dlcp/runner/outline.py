@@ -19,7 +19,7 @@ from dlcp.runner.check import Ready
 from dlcp.runner.estimate import Estimate, estimate
 from dlcp.runner.execute import missing
 from dlcp.runner.plan import IN_PROCESS, Cell, Plan, plan
-from dlcp.runner.scale_down import scaled_down, sentence
+from dlcp.runner.scale_down import require_declared_compute, scaled_down, sentence
 from dlcp.runner.stands_for import sentences, stands_for, without_network
 from dlcp.runner.store import Store
 from dlcp.runner.supported import lacking as lacking_here
@@ -86,7 +86,7 @@ def outline(
 
     scale_down: leave to make any other lighter when this machine cannot carry it as it is; without it that is
     MachineCannot. lab: which, on that substrate. measured: see `this_machine`. Problem when the substrate is unknown;
-    Problems when the experiment does not fit the lab."""
+    Problems when the experiment does not fit the lab, or cannot be dilated (see `require_declared_compute`)."""
     emulated, scaled = substrate == "emulate", ""
     of_packet, fit = measured or costs(), ready.experiment.scaling.fit is not None
     machine = this_machine(of_packet, fit=fit) if emulated else None
@@ -144,6 +144,7 @@ def _fitted(whole: Ready, machine: Machine) -> tuple[Ready, str]:
     ready = scaled_down(whole, scale)
     if ready.experiment.scaling.as_written:
         return whole, f"fits this machine as it is written{_reason(whole, machine)}" if fit else ""
+    require_declared_compute(whole, whole.experiment.jobs, ready.experiment.scaling)
     _require_untuned(whole, "scaling.fit" if fit else "--scale-down")
     done = "fitted to this machine" if fit else "scaled down to fit this machine"
     return ready, f"{done}: {sentence(whole, ready)}{_reason(ready, machine)}"

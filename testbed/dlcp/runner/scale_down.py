@@ -8,12 +8,14 @@ links slower by as much as byte_scale is larger, the lab that the fabric stands 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dlcp.errors import Problem
+from dlcp.errors import Problem, Problems
 from dlcp.model.buckets import small_bucket
-from dlcp.model.experiment import Experiment
+from dlcp.model.declared_compute import undeclared_compute
+from dlcp.model.experiment import Experiment, Scaling
 from dlcp.model.units import show_rate
 from dlcp.runner.check import Ready
 from dlcp.runner.dilation import dilated
@@ -43,6 +45,21 @@ def scaled_down(ready: Ready, scale: Scale) -> Ready:
     experiment = _fewer_bytes(ready.experiment, scale.byte_scale)
     experiment = dilated(experiment, scale.dilation)
     return replace(ready, experiment=experiment, warnings=[*ready.warnings, *_new_warnings(ready, experiment)])
+
+
+def require_declared_compute(ready: Ready, jobs: Iterable[str], scaling: Scaling) -> None:
+    """Raise Problems with those of an experiment's jobs that cannot run at a scaling, as their compute is undeclared.
+
+    The scaling is that of the experiment after it was dilated.
+    """
+    reasons = {
+        name: undeclared_compute(ready.workloads[ready.experiment.jobs[name].workload], scaling) for name in jobs
+    }
+    problems = [
+        Problem(f"{ready.path}: job {name}", reason.what, reason.hint) for name, reason in reasons.items() if reason
+    ]
+    if problems:
+        raise Problems(problems)
 
 
 def sentence(before: Ready, after: Ready) -> str:
