@@ -220,3 +220,11 @@ def test_doubts__of_an_expectation_alone_do_not_blame_the_machine(fitting: Ready
     (line,) = doubts(found, tmp_path / "results", "small.yaml")
     assert line.startswith("All runs are believed")
     assert "busy" not in line
+
+
+def test_doubts__ask_for_as_many_pairs_as_check_and_report() -> None:
+    from dlcp.model import check
+    from dlcp.report import statistics
+    from dlcp.runner import doubts as of_doubts
+
+    assert vars(of_doubts)["MIN_REPEATS"] == check.MIN_REPEATS == statistics.MIN_REPEATS

@@ -7,14 +7,12 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from dlcp.model.check import MIN_REPEATS
 from dlcp.model.result import RunResult
 from dlcp.runner.estimate import estimate
 from dlcp.runner.execute import MORE_CHANCES, missing
 from dlcp.runner.outline import Outline
 from dlcp.runner.store import Store
-
-_AN_INTERVAL = 5
-"""Believed pairs that a comparison of two schemes takes (report.statistics.MIN_REPEATS; report may not be asked)."""
 
 
 def doubts(outline: Outline, results: Path, experiment: str) -> list[str]:
@@ -76,8 +74,8 @@ def _standing(mine: dict[str, RunResult]) -> str:
     believed = Counter((result.job, result.label) for result in mine.values() if result.status == "ok")
     cells = dict.fromkeys((result.job, result.label) for result in mine.values())
     short = [
-        f"{job} over {label} ({believed[job, label]})" for job, label in cells if believed[job, label] < _AN_INTERVAL
+        f"{job} over {label} ({believed[job, label]})" for job, label in cells if believed[job, label] < MIN_REPEATS
     ]
     if not short:
         return "Every scheme has enough of them for its intervals."
-    return f"Too few for an interval, which takes {_AN_INTERVAL}: {', '.join(short)}."
+    return f"Too few for an interval, which takes {MIN_REPEATS}: {', '.join(short)}."
