@@ -14,6 +14,8 @@ from dlcp.model.experiment import Experiment, experiment_intent
 from dlcp.model.qos import Pfc, QosIntent, QueueIntent
 from dlcp.runner.check import Ready
 from dlcp.runner.stands_for import sentences
+from dlcp.switches.render import render
+from dlcp.verification.limits import full_bytes
 from experiments import document, small
 
 
@@ -89,6 +91,15 @@ def test_a_lossless_queue_has_a_pool_of_its_own(tmp_path: Path) -> None:
     made = experiment_intent(experiment(tmp_path, pfc=pfc), PLAIN)
     assert (made.reserved_of(3), made.reserved_of(2)) == (40_000, 1514)
     assert made.shared_buffer_bytes == 80_000
+    assert full_bytes(made, 3, 0, 1) == 40_000 - 1, "it takes nothing of what the lossy queues share"
+    assert full_bytes(made, 2, 0, 1) == pytest.approx(40_000 + 1514, abs=1514)
+
+
+def test_a_lossless_queue_with_a_lower_limit_has_a_pool_of_that_size(tmp_path: Path) -> None:
+    changes = {"pfc": {"queues": [3], "xoff": "20 kB", "xon": "10 kB"}, "queues": [{"queue": 3, "limit": "30 kB"}]}
+    made = experiment_intent(experiment(tmp_path, **changes), PLAIN)
+    assert full_bytes(made, 3, 0, 1) == 30_000 - 1
+    assert render(made)  # which refuses a queue that reserves more than its limit
 
 
 def test_a_queue_reserves_no_more_than_its_limit(tmp_path: Path) -> None:

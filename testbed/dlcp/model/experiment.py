@@ -218,7 +218,8 @@ def _dynamic_buffers(experiment: Experiment, intent: QosIntent) -> dict[str, Any
     but these.
 
     What a scheme reserves for a queue beyond the minimum it pays with what its queues share, so that a reservation is
-    no gift of memory. A lossless queue has a pool of its own, of port_buffer, as chips keep lossless traffic apart.
+    no gift of memory. A lossless queue has a pool of its own, of port_buffer or of its lower limit, and takes nothing
+    of what the others share, as chips keep lossless traffic apart.
     """
     buffering, shared, port_buffer_bytes = experiment.buffering, experiment.shared_buffer, intent.port_buffer_bytes
     alpha = buffering.alpha if shared is None else shared.alpha
@@ -234,7 +235,9 @@ def _dynamic_buffers(experiment: Experiment, intent: QosIntent) -> dict[str, Any
         )
     queues = {number: queue.model_dump() for number, queue in intent.queues.items()}
     for number in lossless:
-        queues[number] = intent.queue(number).model_dump() | {"reserved_bytes": port_buffer_bytes}
+        own = intent.queue(number)
+        pool_bytes = port_buffer_bytes if own.limit_bytes is None else min(own.limit_bytes, port_buffer_bytes)
+        queues[number] = own.model_dump() | {"reserved_bytes": pool_bytes, "limit_bytes": pool_bytes}
     memory_bytes = shared_bytes(port_buffer_bytes - paid_bytes, alpha) if shared is None else shared.size_bytes
     more = {"queues": queues, "shared_buffer_bytes": memory_bytes, "alpha": alpha,
             "minimum_bytes": buffering.minimum_bytes}  # fmt: skip
