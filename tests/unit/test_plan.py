@@ -114,12 +114,11 @@ def test_a_job_s_own_background_faults_and_scale_define_its_runs_alone(tmp_path:
     }
 
 
-def test_runs_with_the_static_pool_are_those_from_before_there_was_another(tmp_path: Path) -> None:
-    """Their definitions, of which an id is the hash, say nothing of buffering: results of before are found again."""
-    (static, dynamic) = (planned(tmp_path, buffering=kind).cells[0].definition for kind in ("static", "dynamic"))
-    assert "buffering" not in static
-    assert dynamic == static | {"buffering": {"kind": "dynamic", "alpha": 1.0, "minimum": 1514}}
-    assert not {"port_buffer", "buffering"} & set(static["job"])
+def test_a_run_is_defined_by_how_switches_buffer_whatever_the_kind(tmp_path: Path) -> None:
+    for kind in ("static", "dynamic"):
+        definition = planned(tmp_path, buffering=kind).cells[0].definition
+        assert definition["buffering"] == {"kind": kind, "alpha": 1.0, "minimum": 1514}
+        assert not {"port_buffer", "buffering"} & set(definition["job"])
 
 
 def test_a_job_s_own_buffer_is_that_of_its_runs_and_of_its_regime(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def facts(experiment: Experiment, job_name: str, workload_sha256: str) -> dict[s
         "experiment": experiment.name,
         "topology": experiment.topology.model_dump(mode="json", by_alias=True),
         "port_buffer": experiment.port_buffer_bytes,
-        **_buffering(experiment),
+        "buffering": experiment.buffering.model_dump(mode="json", by_alias=True),
         **experiment.model_dump(mode="json", by_alias=True, include=_FABRIC_KEYS),
         "scaling": experiment.scaling.model_dump(mode="json", by_alias=True, exclude=_NOT_OF_A_RUN),
         "background": [one.model_dump(mode="json", by_alias=True) for one in experiment.background],
@@ -31,12 +31,6 @@ def facts(experiment: Experiment, job_name: str, workload_sha256: str) -> dict[s
         "job": job_facts(experiment.jobs[job_name]),
         "workload_sha256": workload_sha256,
     }
-
-
-def _buffering(experiment: Experiment) -> dict[str, Any]:
-    """How switches buffer; nothing for the static pool, so that its runs are those from before there was another."""
-    buffering = experiment.buffering
-    return {"buffering": buffering.model_dump(mode="json", by_alias=True)} if buffering.dynamic else {}
 
 
 def job_facts(job: Job) -> dict[str, Any]:
