@@ -9,8 +9,8 @@ from dlcp.model.buckets import small_bucket
 from dlcp.model.check_background import check_background
 from dlcp.model.check_beside import check_beside
 from dlcp.model.check_faults import check_faults
-from dlcp.model.check_pfc import check_pfc
-from dlcp.model.check_switches import check_switches
+from dlcp.model.check_pfc import check_pfc, check_pfc_room
+from dlcp.model.check_switches import check_buffering_of_job, check_switches
 from dlcp.model.check_topology import check_topology
 from dlcp.model.declared_compute import undeclared_compute
 from dlcp.model.document import Document, Loc
@@ -43,8 +43,7 @@ def check_parts(document: Document, parts: Parts) -> Found:
     check_switches(notes, graph, parts.load_balancing, parts.buffering, parts.shared_buffer, parts.queues)
     check_faults(notes, parts.faults, graph, parts.time_limit_s)
     if parts.pfc is not None:
-        dilation = 1.0 if parts.scaling is None else parts.scaling.time_dilation
-        check_pfc(notes, parts.pfc, graph, parts.port_buffer_bytes, dilation)
+        check_pfc(notes, parts.pfc, graph, parts.port_buffer_bytes, _dilation(parts))
     _check_buffer(notes, ("port_buffer",), parts.port_buffer_bytes)
     hosts = graph.hosts if graph is not None else None
     for name, job in parts.jobs.items():
@@ -162,11 +161,20 @@ def _check_byte_scale(notes: Notes, name: str, job: Job, workload: Workload | No
 
 
 def _check_own(notes: Notes, name: str, job: Job, graph: Graph | None, parts: Parts) -> None:
-    """The background, the faults and the buffer that a job has instead of the experiment's."""
+    """Check the background, the faults and the buffers of switches that a job has instead of the experiment's."""
     here: Loc = ("jobs", name)
     _check_buffer(notes, (*here, "port_buffer"), job.port_buffer_bytes)
+    if parts.pfc is not None and job.port_buffer_bytes is not None:
+        check_pfc_room(notes, (*here, "port_buffer"), parts.pfc, graph, job.port_buffer_bytes, _dilation(parts))
+    if job.buffering is not None:
+        check_buffering_of_job(notes, (*here, "buffering"), job.buffering, parts.shared_buffer, parts.queues)
     check_background(notes, dict(enumerate(job.background or ())), graph, _check_hosts, (*here, "background"))
     check_faults(notes, dict(enumerate(job.faults or ())), graph, parts.time_limit_s, (*here, "faults"))
+
+
+def _dilation(parts: Parts) -> float:
+    """Return the time dilation; 1 where the file has a problem with its scaling."""
+    return 1.0 if parts.scaling is None else parts.scaling.time_dilation
 
 
 def _check_reduced(notes: Notes, parts: Parts) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dlcp.model.document import Loc
 from dlcp.model.notes import Notes
 from dlcp.model.qos import QUEUES, Pfc
 from dlcp.model.topology import Graph
@@ -28,16 +29,22 @@ def check_pfc(notes: Notes, pfc: Pfc, graph: Graph | None, port_buffer_bytes: in
     for key, given in (("headroom", pfc.headroom_bytes), ("watchdog", pfc.watchdog_s)):
         if given is not None:
             notes.wrong(("pfc", key), f"the emulated switch has no {key}", "it is of switches in a lab: leave it out")
-    if port_buffer_bytes is None:
-        return
+    if port_buffer_bytes is not None:
+        check_pfc_room(notes, ("pfc", "xoff"), pfc, graph, port_buffer_bytes, time_dilation)
+
+
+def check_pfc_room(
+    notes: Notes, here: Loc, pfc: Pfc, graph: Graph | None, port_buffer_bytes: int, time_dilation: float
+) -> None:
+    """Check that xoff leaves room below port_buffer, the experiment's or a job's. here: the place that is named."""
     if pfc.xoff_bytes >= port_buffer_bytes:
         what = f"xoff {show_size(pfc.xoff_bytes)} is not below port_buffer {show_size(port_buffer_bytes)}"
-        notes.wrong(("pfc", "xoff"), what, "a queue would drop before it pauses anybody: a lower xoff")
+        notes.wrong(here, what, "a queue would drop before it pauses anybody: a lower xoff")
     elif graph is not None:
-        _check_headroom(notes, pfc, graph, port_buffer_bytes - pfc.xoff_bytes, time_dilation)
+        _check_headroom(notes, here, graph, port_buffer_bytes - pfc.xoff_bytes, time_dilation)
 
 
-def _check_headroom(notes: Notes, pfc: Pfc, graph: Graph, headroom_bytes: int, time_dilation: float) -> None:
+def _check_headroom(notes: Notes, here: Loc, graph: Graph, headroom_bytes: int, time_dilation: float) -> None:
     least_s = _LEAST_HEADROOM_S * time_dilation
     into_bps = {
         switch: sum(graph.link_rate_bps(switch, node) for node in graph.neighbours[switch]) for switch in graph.switches
@@ -49,4 +56,4 @@ def _check_headroom(notes: Notes, pfc: Pfc, graph: Graph, headroom_bytes: int, t
             f"between xoff and port_buffer there are {show_size(headroom_bytes)}: what all neighbours of {switch} "
             f"send in {show_duration(lasts_s)}, less than a pause takes ({show_duration(least_s)})"
         )
-        notes.warn(("pfc", "xoff"), what, "a lower xoff or a larger port_buffer, if queues are to drop nothing")
+        notes.warn(here, what, "a lower xoff or a larger port_buffer, if queues are to drop nothing")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from dlcp.model.buffering import DEFAULT_ALPHA, Buffering, alone_bytes
+from dlcp.model.buffering import Buffering, alone_bytes
+from dlcp.model.document import Loc
 from dlcp.model.experiment import QueueRule, SharedBuffer
 from dlcp.model.explain import did_you_mean
 from dlcp.model.notes import Notes
@@ -35,12 +36,33 @@ def check_switches(
                 notes.warn(("load_balancing", name), what, hint)
     if shared_buffer is not None:
         _check_shared(notes, shared_buffer)
-        if buffering is not None and buffering.alpha not in (DEFAULT_ALPHA, shared_buffer.alpha):
-            what = f"alpha is {buffering.alpha:g} here and {shared_buffer.alpha:g} in shared_buffer"
-            notes.wrong(("buffering", "alpha"), what, "say it in one of the two")
+        if buffering is not None:
+            _check_alpha(notes, ("buffering",), buffering, shared_buffer)
     unshared = shared_buffer is None and buffering is not None and not buffering.dynamic
     for i, rule in queues.items():
         _check_rule(notes, i, rule, [other.queue for j, other in queues.items() if j < i], unshared=unshared)
+
+
+def check_buffering_of_job(
+    notes: Notes, here: Loc, buffering: Buffering, shared_buffer: SharedBuffer | None, queues: Mapping[int, QueueRule]
+) -> None:
+    """Check the buffering that a job has instead of the experiment's against the switches of the experiment. here: its
+    place in the file."""
+    if shared_buffer is not None:
+        _check_alpha(notes, here, buffering, shared_buffer)
+    elif not buffering.dynamic:
+        for rule in queues.values():
+            if rule.alpha is not None:
+                what = f"queue {rule.queue} has alpha {rule.alpha:g} of a shared buffer, and there is none here"
+                notes.wrong(here, what, "buffering: dynamic, or leave alpha out of `queues`")
+
+
+def _check_alpha(notes: Notes, here: Loc, buffering: Buffering, shared: SharedBuffer) -> None:
+    """Refuse an alpha that is written in the buffering at `here` and differs from the one that holds, the memory's."""
+    loc = (*here, "alpha")
+    if notes.document.get(loc) is not None and buffering.alpha != shared.alpha:
+        what = f"alpha is {buffering.alpha:g} here and {shared.alpha:g} in shared_buffer"
+        notes.wrong(loc, what, "with shared_buffer its alpha holds: leave this one out")
 
 
 def _check_rule(notes: Notes, i: int, rule: QueueRule, before: Sequence[int], *, unshared: bool) -> None:
