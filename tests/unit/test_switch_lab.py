@@ -215,9 +215,9 @@ def test_any_intent_is_rendered_or_refused_with_reasons(one: QosIntent, name: st
 
     strict, degraded = outcome("error"), outcome("degrade")
     if isinstance(strict, Rendered):
-        assert strict.degradations == ()
         assert isinstance(degraded, Rendered)
-        assert degraded.configuration == strict.configuration
+        assert (degraded.configuration, degraded.degradations) == (strict.configuration, strict.degradations)
+        assert {lack.feature for lack in strict.degradations} <= {"alpha", "reserved", "queue-limit"}
     elif isinstance(degraded, Rendered):
         assert degraded.degradations
 
@@ -300,6 +300,44 @@ def test_degrading_is_only_by_leave_and_is_told() -> None:
     found = render(one.model_copy(update={"on_unsupported": "degrade"}), device("sonic"))
     assert [lack.feature for lack in found.degradations] == ["dscp-to-precedence"]
     assert found.data()["degradations"][0]["source"]
+
+
+@pytest.mark.parametrize("name", system_names())
+def test_plain_drop_tail_is_rendered_by_every_system(name: str) -> None:
+    """A system that cannot say the alpha and the minimum of all queues keeps its own, which is told."""
+    found = render(load_intent(find_intent("droptail")), device(name))
+    lacking = {"alpha", "reserved"} & {
+        feature
+        for feature in SYSTEMS[name].capabilities.features
+        if SYSTEMS[name].verdict(feature, found.device.chip).support == "missing"
+    }
+    assert {lack.feature for lack in found.degradations} == lacking
+    assert (found.effective.alpha is None) == ("alpha" in lacking)
+    assert (found.effective.minimum_bytes == 0) == ("reserved" in lacking)
+
+
+def test_a_queue_s_own_alpha_and_reservation_need_leave_and_are_named_alone() -> None:
+    own = {3: QueueIntent(alpha=2.0), 7: QueueIntent(reserved="100 kB")}
+    one = load_intent(find_intent("droptail")).model_copy(update={"queues": own})
+    with pytest.raises(Problems) as caught:
+        render(one, device("nxos"))
+    assert [str(problem).partition(": no ")[0].rpartition(", ")[2] for problem in caught.value.problems] == [
+        "queue 7", "queue 3",
+    ]  # fmt: skip
+    found = render(one.model_copy(update={"on_unsupported": "degrade"}), device("nxos"))
+    assert {(lack.feature, lack.where) for lack in found.degradations} == {
+        ("reserved", "queues 0, 1, 2, 3, 4, 5, 6"), ("reserved", "queue 7"),
+        ("alpha", "queues 0, 1, 2, 4, 5, 6, 7"), ("alpha", "queue 3"),
+    }  # fmt: skip
+
+
+def test_the_pool_of_a_lossless_queue_needs_no_limit_of_the_system() -> None:
+    pfc = Pfc(queues=(3,), xoff="500 kB", xon="400 kB")
+    pool = QueueIntent(reserved="1 MB", limit="1 MB")
+    one = QosIntent(name="pool", port_buffer="2 MB", pfc=pfc, queues={3: pool})
+    assert [lack.feature for lack in render(one, device("cumulus")).degradations] == ["queue-limit"]
+    with pytest.raises(Problems, match="no queue-limit"):
+        render(one.model_copy(update={"queues": {2: pool, 3: pool}}), device("cumulus"))
 
 
 # Folders.

@@ -17,7 +17,8 @@ from dlcp.switches.lab.systems import Conflict, Missing, Substitute, System
 
 @dataclass(frozen=True)
 class Degradation:
-    """Something that a switch does otherwise than intended, by the intent's leave. Every result of it carries this.
+    """Something that a switch does otherwise than intended, by the intent's leave or because it needs none (see
+    _leaves_it_to_the_system). Every result of it carries this.
 
     feature: what was asked for, or the name of a conflict. instead: what the switch does. why, source: of the lack.
     """
@@ -31,7 +32,8 @@ class Degradation:
 
 @dataclass(frozen=True)
 class Trouble:
-    """Something that cannot be done as intended. queues: those that it is about; () = the port or the switch."""
+    """Something that cannot be done as intended. queues: those that it is about; () = the port or the switch.
+    needs_leave: whether the substitute is done only where the intent allows it."""
 
     feature: str
     queues: tuple[int, ...]
@@ -41,6 +43,7 @@ class Trouble:
     way_out: str
     substitute: Substitute | None
     about: tuple[Feature, ...]
+    needs_leave: bool = True
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ def settle(intent: QosIntent, device: Device, system: System) -> Settled:
     degradations: list[Degradation] = []
     left: frozenset[Feature] = frozenset()
     while found := list(_troubles(intent, device, system, left)):
-        refused = [trouble for trouble in found if not degrade or trouble.substitute is None]
+        refused = [one for one in found if one.substitute is None or (one.needs_leave and not degrade)]
         if refused:
             raise Problems([_problem(intent, device, trouble, degrade=degrade) for trouble in refused])
         trouble = found[0]
@@ -85,16 +88,34 @@ def _troubles(intent: QosIntent, device: Device, system: System, left: frozenset
     for feature in dict.fromkeys(need.feature for need in asked):
         verdict = system.verdict(feature, device.chip)
         if isinstance(verdict, Missing) and PART_OF.get(feature) not in missing:
-            queues = tuple(need.queue for need in asked if need.feature == feature and need.queue is not None)
             what = f"no {feature} ({MEANING[feature]})"
             more = (verdict.why, verdict.source, verdict.way_out, verdict.substitute)
-            yield Trouble(feature, queues, what, *more, about=(feature,))
+            asking = [need for need in asked if need.feature == feature]
+            for leave in (False, True):
+                needing = [need for need in asking if _leaves_it_to_the_system(intent, need) != leave]
+                queues = tuple(need.queue for need in needing if need.queue is not None)
+                if needing:
+                    yield Trouble(feature, queues, what, *more, about=(feature,), needs_leave=leave)
     for conflict in system.conflicts:
         clashing = None if conflict.chips and device.chip not in conflict.chips else _clash(conflict, asked)
         if clashing is not None:
             what = f"not together: {', '.join(conflict.features)}"
             more = (conflict.why, conflict.source, conflict.way_out, conflict.substitute)
             yield Trouble(conflict.name, clashing, what, *more, about=conflict.features)
+
+
+def _leaves_it_to_the_system(intent: QosIntent, need: Need) -> bool:
+    """Return whether a switch that lacks something may do as its system does without leave: the intent says it of all
+    queues alike, as the emulated switch has it (EMULATOR.md), and every switch has a buffer of its own kind. So too the
+    size of a lossless queue's pool, which PFC bounds on a chip."""
+    if need.queue is None:
+        return False
+    own = intent.queue(need.queue)
+    return (
+        (need.feature == "alpha" and own.alpha is None)
+        or (need.feature == "reserved" and own.reserved_bytes == 0)
+        or (need.feature == "queue-limit" and intent.lossless(need.queue) and own.limit_bytes == own.reserved_bytes)
+    )
 
 
 def _clash(conflict: Conflict, asked: list[Need]) -> tuple[int, ...] | None:
