@@ -12,6 +12,7 @@ from dlcp import schemes
 from dlcp.errors import Problem
 from dlcp.model.experiment import Experiment, experiment_intent
 from dlcp.model.qos import Pfc, QosIntent, QueueIntent
+from dlcp.paths import EXPERIMENTS
 from dlcp.runner.check import Ready
 from dlcp.runner.stands_for import sentences
 from dlcp.switches.render import render
@@ -68,6 +69,25 @@ def test_no_shipped_scheme_has_more_memory_than_a_plain_one(tmp_path: Path) -> N
         beyond = sum(made.reserved_of(number) - 1514 for number in range(8))
         assert (made.shared_buffer_bytes or 0) / 2 + beyond == pytest.approx(40_000, abs=1), name
         assert {made.alpha_of(number) for number in range(8)} == {1.0}, name
+
+
+def held_bytes(made: QosIntent, flooding: int) -> float:
+    """Bytes that so many queues of one port hold when all of them are full, where thresholds settle (test_aqm)."""
+    alpha = made.alpha_of(0)
+    shared_bytes = (made.shared_buffer_bytes or 0) * flooding * alpha / (1 + flooding * alpha)
+    return shared_bytes + flooding * made.reserved_of(0)
+
+
+def test_the_emulator_s_page_says_how_much_more_a_scheme_of_three_queues_holds(tmp_path: Path) -> None:
+    tcp, dlcp = (schemes.scheme_class(name)().intent(40_000) for name in ("tcp", "dlcp"))
+    page = (EXPERIMENTS.parent / "EMULATOR.md").read_text(encoding="utf-8")
+    for alpha, more in ((1, "46 % more"), (8, "9 % more")):
+        whole = experiment(tmp_path, buffering={"alpha": alpha})
+        one, three = held_bytes(experiment_intent(whole, tcp), 1), held_bytes(experiment_intent(whole, dlcp), 3)
+        assert f"{one / 1000:.1f} kB. DLCP" in page
+        assert f"{three / 1000:.1f} kB" in page
+        assert f"{100 * (three / one - 1):.0f} % more" == more
+        assert more in page
 
 
 def test_more_than_the_port_buffer_cannot_be_reserved(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -61,6 +62,22 @@ def test_a_page_of_all_chapters(results: Path, tmp_path: Path) -> None:
     for picture in re.findall(r"\]\((images/[^)]+)\)", text):
         assert (tmp_path / picture).stat().st_size > 5000
     assert text.count("](images/") >= 1
+
+
+def test_dynamic_thresholds_are_said_to_give_a_scheme_of_several_queues_more_buffer(tmp_path: Path) -> None:
+    dynamic = {
+        "buffering": "dynamic", "buffer_alpha": 1.0, "queue_minimum_bytes": 1514, "shared_buffer_bytes": 80_000,
+        "shared_buffer_lab_bytes": 8_000_000,
+    }  # fmt: skip
+    folder = make_results(tmp_path / "results", repeats=2, iterations=2, tensors=2)
+    said = "at alpha 1 one takes 50 % of it and 3 take 75 %"
+    assert said not in write([chapter(folder)], tmp_path / "static").read_text(encoding="utf-8")
+    for file in folder.glob("*/result.json"):
+        run = json.loads(file.read_text(encoding="utf-8"))
+        run["regime"] |= dynamic
+        file.write_text(json.dumps(run), encoding="utf-8")
+    text = write([chapter(folder)], tmp_path / "dynamic").read_text(encoding="utf-8")
+    assert text.count(said) == 1
 
 
 def test_the_same_runs_give_the_same_page(results: Path, tmp_path: Path) -> None:

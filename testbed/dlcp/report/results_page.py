@@ -32,6 +32,8 @@ PAGE = "RESULTS.md"
 IMAGES = "images"
 DOTS_AN_INCH = 110
 NOT_RUN = "not run"
+MANY_QUEUES = 3
+"""Queues in which DLCP sends data unless a knob says otherwise."""
 VERDICTS = ("holds", "does not hold", "cannot tell", NOT_RUN)
 """An expectation of what the reduced experiment leaves out is not run; of what did run, these results may not tell."""
 
@@ -268,6 +270,23 @@ def _regimes(comparison: Comparison) -> Iterable[str]:
         jobs_of.setdefault(", ".join(f"{name} {value}" for name, value in facts), []).append(job)
     for regime, jobs in jobs_of.items():
         yield f"* {', '.join(jobs)}: {regime}"
+    regimes = [comparison.results.example(job).regime for job in comparison.results.jobs]
+    yield from _several_queues({one["buffer_alpha"] for one in regimes if one.get("buffering") == "dynamic"})
+
+
+def _several_queues(alphas: Iterable[float]) -> Iterable[str]:
+    """Yield how much more memory the queues of one scheme hold together under dynamic thresholds; nothing without."""
+    shares = [
+        f"at alpha {alpha:g} one takes {100 * alpha / (1 + alpha):.0f} % of it and {MANY_QUEUES} take "
+        f"{100 * MANY_QUEUES * alpha / (1 + MANY_QUEUES * alpha):.0f} %"
+        for alpha in sorted(alphas)
+    ]
+    if shares:
+        yield (
+            "* Each queue that floods a port has a threshold of its own in the switch's memory: "
+            f"{', '.join(shares)}. A scheme of several queues, such as DLCP, has that much more buffer than TCP in "
+            "one; `buffers` compares them at alpha 8 and with a static pool, where the difference is small or none"
+        )
 
 
 def _claims(one: _Told) -> Iterable[str]:
