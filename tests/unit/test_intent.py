@@ -111,7 +111,7 @@ def test_a_lossless_queue_has_a_pool_of_its_own(tmp_path: Path) -> None:
     made = experiment_intent(experiment(tmp_path, pfc=pfc), PLAIN)
     assert (made.reserved_of(3), made.reserved_of(2)) == (40_000, 1514)
     assert made.shared_buffer_bytes == 80_000
-    assert full_bytes(made, 3, 0, 1) == 40_000 - 1, "it takes nothing of what the lossy queues share"
+    assert full_bytes(made, 3, 0, 1) == 40_000 - 1, "it takes nothing of the memory of lossy queues"
     assert full_bytes(made, 2, 0, 1) == pytest.approx(40_000 + 1514, abs=1514)
 
 

@@ -304,16 +304,16 @@ def test_degrading_is_only_by_leave_and_is_told() -> None:
 
 @pytest.mark.parametrize("name", system_names())
 def test_plain_drop_tail_is_rendered_by_every_system(name: str) -> None:
-    """A system that cannot say the alpha and the minimum of all queues keeps its own, which is told."""
-    found = render(load_intent(find_intent("droptail")), device(name))
+    """A system that cannot say the alpha and the minimum of all queues keeps its own, and says so."""
+    rendered = render(load_intent(find_intent("droptail")), device(name))
     lacking = {"alpha", "reserved"} & {
         feature
         for feature in SYSTEMS[name].capabilities.features
-        if SYSTEMS[name].verdict(feature, found.device.chip).support == "missing"
+        if SYSTEMS[name].verdict(feature, rendered.device.chip).support == "missing"
     }
-    assert {lack.feature for lack in found.degradations} == lacking
-    assert (found.effective.alpha is None) == ("alpha" in lacking)
-    assert (found.effective.minimum_bytes == 0) == ("reserved" in lacking)
+    assert {lack.feature for lack in rendered.degradations} == lacking
+    assert (rendered.effective.alpha is None) == ("alpha" in lacking)
+    assert (rendered.effective.minimum_bytes == 0) == ("reserved" in lacking)
 
 
 def test_a_queue_s_own_alpha_and_reservation_need_leave_and_are_named_alone() -> None:
@@ -324,8 +324,8 @@ def test_a_queue_s_own_alpha_and_reservation_need_leave_and_are_named_alone() ->
     assert [str(problem).partition(": no ")[0].rpartition(", ")[2] for problem in caught.value.problems] == [
         "queue 7", "queue 3",
     ]  # fmt: skip
-    found = render(one.model_copy(update={"on_unsupported": "degrade"}), device("nxos"))
-    assert {(lack.feature, lack.where) for lack in found.degradations} == {
+    rendered = render(one.model_copy(update={"on_unsupported": "degrade"}), device("nxos"))
+    assert {(lack.feature, lack.where) for lack in rendered.degradations} == {
         ("reserved", "queues 0, 1, 2, 3, 4, 5, 6"), ("reserved", "queue 7"),
         ("alpha", "queues 0, 1, 2, 4, 5, 6, 7"), ("alpha", "queue 3"),
     }  # fmt: skip

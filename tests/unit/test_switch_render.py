@@ -92,7 +92,7 @@ def test_outcome(system: str, name: str) -> None:
 def test_a_refusal_names_system_feature_source_and_way_out(system: str, name: str) -> None:
     strict = outcome(system, load_intent((INTENTS | MORE)[name]), degrade=False)
     if isinstance(strict, Rendered):
-        assert {one.feature for one in strict.degradations} <= {"alpha", "reserved"}, "what all queues have alike"
+        assert {one.feature for one in strict.degradations} <= {"alpha", "reserved"}, "of all queues alike"
         return
     for first, hint in zip(*[iter(strict.splitlines())] * 2, strict=True):
         assert re.search(rf"\({system}, \w+\): QoS intent {name}.*: (no|not together:) .+: .+ \[.+\]$", first)

@@ -53,16 +53,16 @@ def check_buffering_of_job(
     elif not buffering.dynamic:
         for rule in queues.values():
             if rule.alpha is not None:
-                what = f"queue {rule.queue} has alpha {rule.alpha:g} of a shared buffer, and there is none here"
-                notes.wrong(here, what, "buffering: dynamic, or leave alpha out of `queues`")
+                clash = f"queue {rule.queue} has alpha {rule.alpha:g} of a shared buffer, and there is none here"
+                notes.wrong(here, clash, "buffering: dynamic, or leave alpha out of `queues`")
 
 
 def _check_alpha(notes: Notes, here: Loc, buffering: Buffering, shared: SharedBuffer) -> None:
     """Refuse an alpha that is written in the buffering at `here` and differs from the one that holds, the memory's."""
     loc = (*here, "alpha")
     if notes.document.get(loc) is not None and buffering.alpha != shared.alpha:
-        what = f"alpha is {buffering.alpha:g} here and {shared.alpha:g} in shared_buffer"
-        notes.wrong(loc, what, "with shared_buffer its alpha holds: leave this one out")
+        clash = f"alpha is {buffering.alpha:g} here and {shared.alpha:g} in shared_buffer"
+        notes.wrong(loc, clash, "with shared_buffer its alpha holds: leave this one out")
 
 
 def _check_rule(notes: Notes, i: int, rule: QueueRule, before: Sequence[int], *, unshared: bool) -> None:

@@ -219,7 +219,7 @@ def _dynamic_buffers(experiment: Experiment, intent: QosIntent) -> dict[str, Any
 
     What a scheme reserves for a queue beyond the minimum it pays with what its queues share, so that a reservation is
     no gift of memory. A lossless queue has a pool of its own, of port_buffer or of its lower limit, and takes nothing
-    of what the others share, as chips keep lossless traffic apart.
+    of the memory that the others share, as chips keep lossless traffic apart.
     """
     buffering, shared, port_buffer_bytes = experiment.buffering, experiment.shared_buffer, intent.port_buffer_bytes
     alpha = buffering.alpha if shared is None else shared.alpha

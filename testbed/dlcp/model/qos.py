@@ -33,7 +33,7 @@ ROUTING_DSCP = 48
 ControlPlane = Literal["queue-7", "accept-starvation"]
 """Whether queue 7 is kept for control packets, without early drops or PFC, or an experiment's data may starve them."""
 OnUnsupported = Literal["error", "degrade"]
-"""What to do about a switch that cannot do all of an intent: refuse, or do what its system declares instead. An alpha
+"""The choice where a switch cannot do all of an intent: refuse, or do as its system declares instead. An alpha
 and a minimum of all queues are no reason to refuse: a system that lacks them keeps its own, and results say so."""
 
 LoadBalancing = Literal["flow-hash", "per-packet", "round-robin", "flowlet"]
