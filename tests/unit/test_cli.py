@@ -325,11 +325,12 @@ def test_a_device_of_ones_own_is_rendered_for(tmp_path: Path) -> None:
         "management": ["Management0"], "buffer": "8 GB", "port_buffer": "100 MB", "queue": "50 MB",
     }  # fmt: skip
     (tmp_path / "spine7.yaml").write_text(safe_dump(device))
-    refused = dlcp("switch", "render", "pias", "--device", "spine7.yaml", cwd=tmp_path)
+    refused = dlcp("switch", "render", "dlcp-wred", "--device", "spine7.yaml", cwd=tmp_path)
     assert refused.returncode == 2
-    assert "no alpha (the dynamic threshold of a queue in the shared buffer)" in refused.stderr
-    done = dlcp("switch", "render", "pias", "--device", "spine7.yaml", "--degrade", cwd=tmp_path)
+    assert "queue 7: no reserved (bytes of the buffer kept for a queue)" in refused.stderr
+    done = dlcp("switch", "render", "pias", "--device", "spine7.yaml", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert "degraded: alpha: queues 0, 1, 2, 3, 4, 5, 6, 7: the queue's dynamic threshold is" in done.stderr
     assert "interface Ethernet9\n" in done.stdout
     assert "\n   tx-queue 3\n" in done.stdout
     other = dlcp("switch", "render", "pias", "--device", "spine7.yaml", "--os", "sonic", cwd=tmp_path)
