@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from dlcp.agents.cpu_quota import usable_cores
+from dlcp.errors import ExitCode
 from dlcp.runner.invariance import busy_loop
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(os.geteuid() != 0, reason="emulates a fabric, so it needs root")]
@@ -98,19 +99,23 @@ def test_less_is_seen_as_less(way: str) -> None:
 
 @pytest.mark.parametrize("way", ["quota-of-one-core", "busy-loop"])
 def test_quickstart_ends_with_the_whole_comparison(way: str, tmp_path: Path) -> None:
+    """Where others' work has spoiled runs, what the last lines advise makes up for it, once, in the same time."""
     less, limit_s = WAYS[way]
     program = str(Path(sys.executable).with_name("dlcp"))
+    advice: list[str] = []
     with less() as words:
         begun_s = time.monotonic()
-        done = subprocess.run(
-            [*words, program, "run", "quickstart"], cwd=tmp_path, capture_output=True, text=True, check=False,
-            env=os.environ | {"DLCP_STATE": str(tmp_path / "state")}, timeout=4 * limit_s,
-        )  # fmt: skip
+        for _ in range(2):
+            done = subprocess.run(
+                [*words, program, "run", "quickstart", *advice], cwd=tmp_path, capture_output=True, text=True,
+                check=False, env=os.environ | {"DLCP_STATE": str(tmp_path / "state")}, timeout=4 * limit_s,
+            )  # fmt: skip
+            if done.returncode != ExitCode.SUSPECT:
+                break
+            advice = ["--retry-suspect"]
         took_s = time.monotonic() - begun_s
-    fitted = next(
-        (line for line in done.stdout.splitlines() if " this machine" in line and "time dilation" in line), ""
-    )
-    print(f"{way}: exit code {done.returncode} in {took_s:.0f} s; {fitted}")
+    fitted = next((line for line in done.stdout.splitlines() if "this machine: time dilation" in line), "")
+    print(f"{way}: exit code {done.returncode} in {took_s:.0f} s, with {advice or 'no advice'}; {fitted}")
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     results = [json.loads(file.read_text()) for file in tmp_path.glob("results/quickstart/*/result.json")]
     assert len(results) == 30

@@ -11,7 +11,7 @@ import pytest
 
 from dlcp.errors import MachineCannot
 from dlcp.runner import calibration
-from dlcp.runner.calibration import DEFAULT, Calibration, costs, fingerprint, load, store
+from dlcp.runner.calibration import DEFAULT, Calibration, costs, costs_of, fingerprint, load, store
 from dlcp.substrates.calibrate import BARE, IDLE, ONE_SWITCH, THREE_SWITCHES, Window, sum_up
 
 
@@ -100,6 +100,15 @@ def test_a_busy_machine_spoils_it() -> None:
     assert sample().spoiled == ""
     assert "others' work took 30%" in sample(other_busy=0.3).spoiled
     assert "differ by 90%" in sample(spread=0.9).spoiled
+
+
+def test_a_spoiled_one_makes_no_packet_cheaper_than_the_default() -> None:
+    cheap = {"ends_us": 10.0, "hop_us": 1.0}
+    assert costs_of(sample(**cheap)).ends_s == pytest.approx(10e-6)
+    spoiled = costs_of(sample(**cheap, other_busy=0.5))
+    assert (spoiled.ends_s, spoiled.hop_s) == (DEFAULT.ends_s, DEFAULT.hop_s)
+    dear = costs_of(sample(ends_us=50.0, hop_us=9.0, other_busy=0.5))
+    assert (dear.ends_s, dear.hop_s) == (pytest.approx(50e-6), pytest.approx(9e-6))
 
 
 def test_a_spoiled_one_that_was_kept_is_told_wherever_it_counts() -> None:

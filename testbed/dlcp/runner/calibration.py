@@ -110,11 +110,17 @@ def costs() -> Costs:
 
 
 def costs_of(calibration: Calibration) -> Costs:
-    """What a calibration says, with the doubt that it is under."""
+    """Return what a calibration says, with the doubt that it is under.
+
+    One that others' work has spoiled makes no packet cheaper than DEFAULT: what they took while nothing was sent is
+    subtracted, and they may have taken less of it later (a packet was measured at half of its cost so).
+    """
     spoiled = calibration.spoiled
+    ends_s, hop_s = calibration.ends_us / 1e6, calibration.hop_us / 1e6
+    if spoiled:
+        ends_s, hop_s = max(ends_s, DEFAULT.ends_s), max(hop_s, DEFAULT.hop_s)
     doubt = f", but {spoiled}: measure it again when it is quiet, with {command()}" if spoiled else ""
-    return Costs(calibration.ends_us / 1e6, calibration.hop_us / 1e6,
-                 f"measured here on {calibration.measured[:10]}{doubt}", measured=True,
+    return Costs(ends_s, hop_s, f"measured here on {calibration.measured[:10]}{doubt}", measured=True,
                  others_share=calibration.other_busy)  # fmt: skip
 
 
