@@ -28,7 +28,7 @@ def test_values_inside_their_bounds_give_no_reason() -> None:
 def test_the_reason_names_monitor_value_and_bound() -> None:
     judged = judge({"cpu_busy": 0.97, "background_offered": 0.5, "rx_overflow": 0})
     assert [name for name, found in judged.items() if not found["ok"]] == ["cpu_busy", "background_offered"]
-    assert "cpu_busy = 0.97 share (bound 0.85" in reasons(judged)
+    assert "cpu_busy = 0.97 share (bound 0.95" in reasons(judged)
 
 
 def test_a_monitor_without_a_bound_is_an_error() -> None:
