@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from dlcp.paths import REPOSITORY
 
 Make = Callable[[str, int], "subprocess.CompletedProcess[str]"]
+OF_MAKE = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}
+"""What `make test` hands to its tests: a make below another one says so on its standard output."""
 WORDS = {"emulate": "run quickstart", "lab-demo": "lab demo"}
 
 
@@ -24,7 +27,8 @@ def make(tmp_path: Path) -> Make:
         program.write_text(f'#!/bin/sh\necho "dlcp $@"\nexit {code}\n')
         program.chmod(0o755)
         command = ["make", "-f", str(REPOSITORY / "Makefile"), "-o", "setup", target, f"BIN={tmp_path / 'bin'}"]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        shell = {name: value for name, value in os.environ.items() if name not in OF_MAKE}
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=shell)
 
     return run
 
