@@ -162,6 +162,15 @@ def test_what_the_last_call_did_is_undone_alone(two_hosts: RunningLab, engine: C
     assert engine("applied", {"mtu": 1450}) == {}
 
 
+@pytest.mark.parametrize(("floor_ms", "shown"), [(999, "999ms"), (1000, "1s"), (1600, "1.6s")])
+def test_a_floor_of_a_second_and_more_reads_back_as_it_was_set(
+    engine: Callable[..., Any], floor_ms: int, shown: str
+) -> None:
+    found = engine("applied", {"rto_min_ms": floor_ms}, layer="scheme")
+    assert {row["wanted"] for row in found.values()} == {f"rto_min {shown}"}
+    assert engine("applied", {"rto_min_ms": floor_ms}, layer="scheme") == {}, "what is set is what is read"
+
+
 def test_a_scheme_s_settings_go_with_it_and_an_operator_s_stay(engine: Callable[..., Any]) -> None:
     engine("applied", {"mtu": 1450, "sysctls": {"net.ipv4.tcp_sack": 0}})
 

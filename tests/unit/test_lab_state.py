@@ -13,6 +13,7 @@ from dlcp.model.workload import HostSettings
 from dlcp.substrates.lab_state import (
     Counted,
     HostState,
+    _rto_min_s,
     box_command,
     device_losses,
     differences,
@@ -85,6 +86,11 @@ def test_frames_that_a_switch_has_no_use_for_are_told_but_are_no_loss() -> None:
 def test_a_box_is_asked_about_the_state_that_its_deployments_keep(state: str | None, begins: str) -> None:
     switch = LabSwitch(None, None, {}, "/opt/python", state=state)  # type: ignore[arg-type]
     assert " ".join(box_command(switch, "dlcp.switches.box", "read")) == f"{begins} -m dlcp.switches.box read"
+
+
+@pytest.mark.parametrize(("shown", "floor_s"), [("5ms", 0.005), ("1s", 1.0), ("1.6s", 1.6)])
+def test_a_routes_floor_is_read_as_ip_shows_it(shown: str, floor_s: float) -> None:
+    assert _rto_min_s(f"198.18.0.0/15 via 198.18.1.1 rto_min lock {shown} congctl cubic") == pytest.approx(floor_s)
 
 
 def test_a_host_that_is_otherwise_is_told_in_words() -> None:

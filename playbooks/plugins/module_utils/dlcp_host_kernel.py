@@ -63,7 +63,7 @@ class Routes(Part):
         floor_ms, control = settings.get("rto_min_ms"), settings.get("congestion_control")
         if control and not re.fullmatch(r"[\w-]+", str(control)):
             raise Refused(f"{control!r} is no name of a congestion control")
-        words = {"rto_min": floor_ms and f"{int(floor_ms)}ms", "congctl": control and str(control)}
+        words = {"rto_min": floor_ms and _shown_ms(int(floor_ms)), "congctl": control and str(control)}
         told = {word: value for word, value in words.items() if value}
         if not told:
             return {}
@@ -92,6 +92,11 @@ class Routes(Part):
             rest = _STATE_OF_A_ROUTE.sub("", _TOLD.sub("", line)).split()
             found[" ".join([rest[0], "dev", self.interface, *rest[1:]])] = _told(dict(_TOLD.findall(line)))
         return found
+
+
+def _shown_ms(floor_ms: int) -> str:
+    """A time as `ip` takes it, and shows it again: in seconds from one second on."""
+    return f"{floor_ms}ms" if floor_ms < 1000 else f"{floor_ms / 1000:g}s"
 
 
 class Mtu(Part):

@@ -25,7 +25,7 @@ DRAIN_S = 2.0
 """Longest wait for queues to run empty after a job; a full port buffer drains in milliseconds."""
 DRAIN_EVERY_S = 0.1
 _AT_A_TIME = 16
-_RTO_MIN = re.compile(r"\brto_min (?:lock )?(\d+)(ms|s)\b")
+_RTO_MIN = re.compile(r"\brto_min (?:lock )?(\d+(?:\.\d+)?)(ms|s)\b")
 _CONTROL = re.compile(r"\bcongctl (?:lock )?(\S+)")
 _UNITS_S = {"ms": 1e-3, "s": 1.0}
 _KEPT = ("switch", "port", "queue", "precedence", "peak_backlog_bytes", "backlog_histogram")
@@ -252,7 +252,7 @@ def _run(remote: Remote, words: list[str]) -> str:
 
 def _rto_min_s(route: str) -> float | None:
     match = _RTO_MIN.search(route)
-    return int(match[1]) * _UNITS_S[match[2]] if match else None
+    return float(match[1]) * _UNITS_S[match[2]] if match else None
 
 
 def show_counts(found: Mapping[str, int]) -> str:
