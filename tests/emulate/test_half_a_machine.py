@@ -120,6 +120,9 @@ def test_quickstart_ends_with_the_whole_comparison(way: str, tmp_path: Path) -> 
         took_s = time.monotonic() - begun_s
     fitted = next((line for line in done.stdout.splitlines() if "this machine: time dilation" in line), "")
     print(f"{way}: exit code {done.returncode} in {took_s:.0f} s, with {advice or 'no advice'}; {fitted}")
+    if done.returncode == ExitCode.SUSPECT:
+        doubts = done.stdout[done.stdout.rfind("cannot be believed") - 40 :]
+        pytest.skip(f"inconclusive: others' work is on this machine; repeat on a quiet one ({doubts.strip()})")
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     results = [json.loads(file.read_text()) for file in tmp_path.glob("results/quickstart/*/result.json")]
     assert len(results) == 30

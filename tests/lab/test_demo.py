@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 DEMO_LIMIT_S = 900
-"""Four minutes on a quiet machine; on a busy one runs are made again."""
+"""Eight minutes on a quiet machine; on a busy one runs are made again."""
 
 
 @pytest.mark.long

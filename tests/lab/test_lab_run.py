@@ -183,8 +183,9 @@ def test_tcp_and_dlcp_with_deployment_and_again_is_a_resume(star: RunningLab) ->
         assert result["fidelity"]["device_lost_packets"]["value"] == 0, result["warnings"]
         assert "saturated_rate" in result["unwatched"]
         assert "saturated_rate" not in result["fidelity"]
-        intended = result["intended"]["switches"]["s1"]["port_buffer_bytes"]
-        assert result["effective"]["switches"]["s1"]["port_buffer_bytes"] == intended
+        shared_bytes = 2 * 120_000  # at alpha 1 a queue that is alone ends at half of it
+        held_bytes = result["effective"]["switches"]["s1"]["port_buffer_bytes"]
+        assert shared_bytes <= held_bytes <= shared_bytes + 8 * 1514, "and a minimum a queue"
         assert result["provenance"]["lab"]["switches"]["s1"]["system"] == "linux"
         ports = pq.read_table(folder / "ports.parquet").to_pandas()
         assert set(ports["port"]) == {"s1-h1", "s1-h2", "s1-h3"}
