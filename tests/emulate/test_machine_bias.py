@@ -7,13 +7,13 @@ each way in which runs take CPU: the kernel's TCP, Python that schedules over it
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from quiet import require_quiet
 
-from dlcp.agents.machine import MachineMonitor, cores
+from dlcp.agents.machine import cores
 from dlcp.model.load import find_experiment
 from dlcp.runner.check import ready
 from dlcp.runner.invariance import LARGEST_BIAS, Options, Trial, summary, sweep
@@ -25,20 +25,7 @@ PLANTED = (0.1, 0.2, 0.4)
 ATTEMPTS = 2
 """Sweeps at most, each with seeds of its own; they are judged together. The mean of two repeats is off by 3 % in one of
 some hundred cells, whatever the machine does; that of four is not."""
-OTHERS = 0.2
-"""Share of all cores that others may use before a sweep: above it, nothing can be proven here."""
-
 pytestmark = pytest.mark.long
-
-
-def require_quiet() -> None:
-    """Skip where others' work is on the machine: the proof is of the machine with nothing but the run on it."""
-    with MachineMonitor() as monitor:
-        begun_s = time.monotonic()
-        time.sleep(2.0)
-        busy = monitor.cpu_busy(begun_s, time.monotonic())
-    if busy > OTHERS:
-        pytest.skip(f"inconclusive: others use {busy:.0%} of this machine; repeat when it is quiet")
 
 
 def swept(options: Options) -> dict[str, Any]:

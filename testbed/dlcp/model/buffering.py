@@ -64,5 +64,5 @@ def shared_bytes(alone_bytes: int, alpha: float) -> int:
 
 
 def alone_bytes(shared_bytes: int, alpha: float) -> int:
-    """What a queue that is alone on its switch ends at, of a shared memory."""
+    """Return the bytes of a shared memory at which a queue ends that is alone on its switch."""
     return int(shared_bytes * alpha / (1 + alpha))

@@ -45,7 +45,7 @@ class Pace:
 
     @property
     def over_share(self) -> float:
-        """Of all iterations, those in which a layer's real compute was over too late."""
+        """Share of iterations in which a layer's real compute was over too late."""
         return (self._overran + self._over) / self._iterations if self._iterations else 0.0
 
     def begin(self, instant_s: float) -> float:
@@ -59,7 +59,7 @@ class Pace:
         return self.wait(instant_s)
 
     def wait(self, instant_s: float) -> float:
-        """What the next layer needs came at an instant; returns when it begins."""
+        """Return when the next layer begins whose parameters came at an instant."""
         self.due_s = max(self.due_s, instant_s)
         return self.due_s
 
@@ -72,7 +72,7 @@ class Pace:
         self._end(self._forward_s[layer])
 
     def backward(self, layer: int) -> None:
-        """The same on the way back."""
+        """Return when the declared backward pass of a layer is over, its real one being done."""
         self._end(self._backward_s[layer])
 
     def _end(self, takes_s: float) -> None:

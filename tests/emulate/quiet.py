@@ -1,0 +1,23 @@
+"""Whether the machine is quiet, measured while nothing of a test runs: a proof of it means nothing otherwise."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from dlcp.agents.machine import MachineMonitor
+
+OTHERS = 0.2
+"""Share of all cores that others may use: above it, nothing can be proven of this machine."""
+LOOK_S = 2.0
+
+
+def require_quiet() -> None:
+    """Skip the test where others' work takes more than OTHERS, with the measured share."""
+    with MachineMonitor() as monitor:
+        begun_s = time.monotonic()
+        time.sleep(LOOK_S)
+        busy = monitor.cpu_busy(begun_s, time.monotonic())
+    if busy > OTHERS:
+        pytest.skip(f"inconclusive: others use {busy:.0%} of this machine; repeat when it is quiet")
