@@ -120,7 +120,7 @@ def test_jobs_side_by_side_load_the_machine_together(tmp_path: Path) -> None:
 
 def test_a_load_that_does_not_fit_is_refused_with_the_rate_that_does(tmp_path: Path) -> None:
     heavy = star(tmp_path, "10 Gbit/s")
-    with pytest.raises(MachineCannot, match=r"of 2 cores a run may take 1:") as caught:
+    with pytest.raises(MachineCannot, match=r"of 2 cores a run may take 1\.2:") as caught:
         admit(heavy, TWO_CORES)
     assert caught.value.exit_code == ExitCode.MACHINE_CANNOT
     assert "--scale-down" in caught.value.hint

@@ -13,7 +13,15 @@ from dlcp.agents.machine import cores
 from dlcp.errors import MachineCannot, Problem
 from dlcp.model.regime import regime
 from dlcp.model.result import RunResult
-from dlcp.runner.admission import Load, Machine, admit, loads_of, scale_that_fits
+from dlcp.runner.admission import (
+    FITTED_SHARE,
+    USABLE_SHARE,
+    Load,
+    Machine,
+    admit,
+    loads_of,
+    scale_that_fits,
+)
 from dlcp.runner.calibration import Costs, command, costs
 from dlcp.runner.check import Ready
 from dlcp.runner.estimate import Estimate, estimate
@@ -29,7 +37,7 @@ if TYPE_CHECKING:
     from dlcp.runner.lab_runs import LabChoice
 
 FEWEST_CORES = 0.1
-"""With fewer, the half that a run may take (USABLE_SHARE) carries fewer than about 300 of DLCP's packets
+"""With fewer, the share that a run may take (FITTED_SHARE) carries fewer than about 300 of DLCP's packets
 a second at the default cost of a packet, which two servers' links of SLOWEST_BPS offer."""
 
 
@@ -125,7 +133,7 @@ def this_machine(measured: Costs | None = None, *, fit: bool) -> Machine:
             f"runs need {FEWEST_CORES:g} or more"
         )
         raise MachineCannot("this machine", what, f"stop the other work, then measure again: {command()}")
-    return Machine(round(left, 2), of_packet)
+    return Machine(round(left, 2), of_packet, FITTED_SHARE if fit else USABLE_SHARE)
 
 
 def as_emulated(ready: Ready) -> tuple[Ready, str]:
