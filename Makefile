@@ -6,7 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 # Tests of one thing each; those in labs, whose files each build one; and those that measure time, or look for what is
-# left on the whole machine, which run alone. All others are of whole fabrics: two at a time.
+# left on the whole machine, which run alone. All others are of whole fabrics. Most of their
+# time is waiting, so that three at a time fit on two cores.
 SMALL := tests/unit/ tests/wire/
 ALONE := $(wildcard tests/emulate/test_theory_*.py) tests/emulate/test_machine_bias.py tests/emulate/test_queues.py \
 	tests/emulate/test_half_a_machine.py tests/emulate/test_mishaps.py tests/emulate/test_killed_often.py \
@@ -41,9 +42,9 @@ paper: setup  ## the whole comparison: every published claim as an experiment, t
 
 test: setup-dev  ## every test; those that need root or a kernel feature say so when they are skipped
 	@status=0; \
-	$(TESTS) -n 3 --dist loadfile $(SMALL) || status=1; \
-	$(TESTS) -n 2 --dist worksteal $(addprefix --ignore=,$(ALONE)) $(FABRICS) || status=1; \
-	$(TESTS) -n 2 --dist loadfile $(LABS) || status=1; \
+	$(TESTS) -n 4 --dist loadfile $(SMALL) || status=1; \
+	$(TESTS) -n 3 --dist worksteal $(addprefix --ignore=,$(ALONE)) $(FABRICS) || status=1; \
+	$(TESTS) -n 3 --dist loadfile $(LABS) || status=1; \
 	$(TESTS) $(ALONE) || status=1; \
 	exit $$status
 

@@ -133,6 +133,7 @@ def name_of(run: Run) -> str:
 
 def ending(run: Run, result: RunResult, took_s: float) -> str:
     """How a run ended, in one line."""
-    jct = f", job completion {result.jct_s:.2f} s" if result.jct_s is not None else ""
+    lab_s = (result.jct_s or 0.0) / float(result.regime.get("time_dilation", 1.0))
+    jct = f", job completion {lab_s:.2f} s of lab time" if result.jct_s is not None else ""
     reason = f": {result.reason}" if result.reason else ""
     return f"{name_of(run)}: {result.status}{jct} ({took_s:.0f} s in all){reason}"

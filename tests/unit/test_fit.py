@@ -152,9 +152,7 @@ def test_others_at_the_calibration_do_not_bind_an_experiment_that_does_not_fit_i
     """A first run while others took most of the cores must not refuse every experiment from then on."""
     quiet, busy = HERE, replace(HERE, others_share=0.6)
     topology = {"kind": "star", "hosts": 4, "rate": "50 Mbit/s"}
-    written = small(
-        tmp_path, scaling={"lab_rate": "5 Gbit/s", "byte_scale": 100}, topology=topology, jobs={"one": JOB}
-    )
+    written = small(tmp_path, scaling={"lab_rate": "5 Gbit/s", "byte_scale": 100}, topology=topology, jobs={"one": JOB})
     assert this_machine(busy, fit=False).cores == this_machine(quiet, fit=False).cores == 2.0
     loads = planned(written, tmp_path, busy).loads
     assert loads == planned(written, tmp_path, quiet).loads

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 from html import unescape
 from html.parser import HTMLParser
@@ -115,15 +116,20 @@ def test_page__is_whole_html_without_anything_from_outside(html: str) -> None:
     assert not re.search(r"https?://|url\(|@import|<script|<link", html)
 
 
+def digits(half: float) -> int:
+    """Decimals that show two significant digits of half an interval."""
+    return max(1 - math.floor(math.log10(half)), 0)
+
+
 def test_page__holds_the_numbers_of_the_csv_files(html: str, printed: tuple[ReportSummary, str]) -> None:
     summary, _ = printed
     (path,) = (file for file in summary.files if file.name == "report-figures.csv")
     text = unescape(html)
     for row in csv.DictReader(path.open()):
         if row["metric"] == "jct_s":
-            half = float(row["high"]) - float(row["value"])
-            decimals = 2 if half < 1 else 1
-            assert f"{float(row['value']):.{decimals}f} ± {half:.{decimals}f}" in text
+            value, half = float(row["value"]), float(row["high"]) - float(row["value"])
+            shown = [(value * factor, half * factor) for factor in (1, 1e3)]  # seconds, or milliseconds
+            assert any(f"{one:.{digits(end)}f} ± {end:.{digits(end)}f}" in text for one, end in shown)
     for sentence in summary.headline:
         assert sentence in text
 

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dlcp.model.replicas import drift_lasts, may_differ
+from dlcp.report.lab_time import dilation
 
 if TYPE_CHECKING:
     from dlcp.report.load import Run
@@ -35,7 +36,7 @@ _ITERATIONS = ("job", "iteration", "warmup", "start_s", "end_s", "exposed_comm_s
 
 @dataclass(frozen=True)
 class Durations:
-    """Samples in seconds, ascending, and the iteration of each."""
+    """Samples in lab seconds, ascending, and the iteration of each."""
 
     values: Floats
     iterations: Integers
@@ -98,23 +99,23 @@ def digest_all(runs: Sequence[Run]) -> dict[str, RunDigest]:
 def digest(run: Run) -> RunDigest:
     """Of one run; what it has no table for is left empty."""
     legs: dict[str, Durations] = {}
-    exposed_s = float("nan")
+    exposed_s, d = float("nan"), dilation(run.result)
     iterations = _read(run.path / "iterations.parquet", _ITERATIONS, run.result.job)
     if iterations is not None:
         counted = _counted(iterations)
-        legs["iteration"] = _durations(iterations, counted)
-        exposed = _floats(iterations, "exposed_comm_s")[counted]
+        legs["iteration"] = _durations(iterations, counted, d)
+        exposed = _floats(iterations, "exposed_comm_s")[counted] / d
         exposed_s = float(np.nanmean(exposed)) if np.isfinite(exposed).any() else float("nan")
     messages = _read(run.path / "messages.parquet", _MESSAGES, run.result.job)
     if messages is None:
         return RunDigest(legs, exposed_comm_s=exposed_s)
     ended = [] if iterations is None else np.unique(_integers(iterations, "iteration")).tolist()
     counted = _counted(messages)
-    legs["message"] = _durations(messages, counted)
+    legs["message"] = _durations(messages, counted, d)
     on_leg = {name: _is(messages, "leg", name) for name in ("push", "pull")}
     for name, mine in on_leg.items():
         if mine.any():
-            legs[name] = _durations(messages, counted & mine)
+            legs[name] = _durations(messages, counted & mine, d)
     found = _with_losses(messages, on_leg, legs)
     lossy = np.unique(_integers(messages, "iteration")[on_leg["pull"] & (_floats(messages, "lost_bytes") > 0)])
     lasts = drift_lasts(run.result.run.get("job", {}).get("pattern", ""))
@@ -162,9 +163,9 @@ def _counted(table: pa.Table) -> Bools:
     return known & ~warmup
 
 
-def _durations(table: pa.Table, rows: Bools) -> Durations:
+def _durations(table: pa.Table, rows: Bools, d: float) -> Durations:
     took_s = _floats(table, "end_s")[rows] - _floats(table, "start_s")[rows]
-    return Durations.of(took_s, _integers(table, "iteration")[rows])
+    return Durations.of(took_s / d, _integers(table, "iteration")[rows])
 
 
 def _floats(table: pa.Table, name: str) -> Floats:

@@ -6,6 +6,7 @@ burns twice the CPU is worth little more.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from dlcp.model.tuning import Search
+from dlcp.report.lab_time import dilation
 from dlcp.report.load import Results, Run
 from dlcp.report.settings import flat
 from dlcp.report.statistics import Estimate, mean_interval
@@ -81,13 +83,14 @@ def searches(results: Results) -> pd.DataFrame:
     rows = []
     for job in results.jobs:
         for label in results.labels(job):
-            tuning = results.example(job, label).tuning
+            example = results.example(job, label)
+            tuning = example.tuning
             search = Search.model_validate(tuning) if tuning.get("points") else None
             for point in search.points if search is not None else ():
                 rows.append({
                     "job": job, "label": label,
                     "knobs": ", ".join(f"{knob} {value}" for knob, value in point.knobs.items()),
-                    "jct_s": point.mean_jct_s, "runs": len(point.runs),
+                    "jct_s": (point.mean_jct_s or math.nan) / dilation(example), "runs": len(point.runs),
                     "chosen": search is not None and point.knobs == search.chosen, "why": point.unfit,
                 })  # fmt: skip
     columns = ["job", "label", "knobs", "jct_s", "runs", "chosen", "why"]

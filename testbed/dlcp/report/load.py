@@ -1,4 +1,4 @@
-"""Result directories → tidy frames. Nothing here knows how or where a result was made."""
+"""Result directories → tidy frames, all times in lab seconds. Nothing here knows how or where a result was made."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from dlcp.model.experiment import Expectation
 from dlcp.model.regime import JobRegimes
 from dlcp.model.result import FORMAT_VERSION, SINCE, TABLES, RunResult, no_results
 from dlcp.report.digest import RunDigest, digest_all
+from dlcp.report.lab_time import in_lab_time, table_in_lab_time
 from dlcp.report.regime import facts_of_jobs
 from dlcp.report.words import show_name, show_setting
 
@@ -32,7 +33,7 @@ RUN_COLUMNS = ("run_id", "label", "repeat", "trusted")
 
 @dataclass(frozen=True)
 class Run:
-    """One finished run and where it lies."""
+    """One finished run, in lab time, and where it lies."""
 
     result: RunResult
     path: Path
@@ -238,7 +239,7 @@ def _load_run(directory: Path) -> Run | LeftOut:
             return LeftOut(directory, "result.json names no format_version")
         if version > FORMAT_VERSION:
             return LeftOut(directory, f"written in format {version}; this dlcp reads up to {FORMAT_VERSION}")
-        run = Run(RunResult.model_validate(data), directory)
+        run = Run(in_lab_time(RunResult.model_validate(data)), directory)
         for entry in run.result.expect:
             Expectation.model_validate(entry)
     except json.JSONDecodeError as error:
@@ -275,6 +276,7 @@ def _read_table(run: Run, name: str, wanted: tuple[str, ...]) -> pd.DataFrame | 
     table = pq.read_table(file, columns=[column for column in wanted if column in present])
     frame: pd.DataFrame = table.to_pandas().reindex(columns=list(wanted))
     result = run.result
+    frame = table_in_lab_time(frame, name, result)
     return frame.assign(run_id=result.run_id, label=result.label, repeat=result.repeat, trusted=run.trusted,
                         scheme=result.scheme)  # fmt: skip
 

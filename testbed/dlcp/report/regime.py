@@ -34,6 +34,8 @@ def regime_facts(regime: dict[str, Any]) -> list[tuple[str, str]]:
             facts["links"] = show_rate(value)
         elif name == "lab_rate_bps":
             facts["lab links"] = show_rate(value)
+        elif name == "time_dilation" and value != 1:
+            facts[show_name(name)] = f"{value:g} (times are in lab time: the emulation's ÷ {value:g})"
         elif name == "bucket_packets":
             facts["bucket"] = f"{value:.0f} packets"
         elif name.endswith(_RTO_FLOOR):

@@ -16,6 +16,7 @@ from dlcp.model.experiment import Expectation
 from dlcp.model.metrics import METRICS, Metric
 from dlcp.report import style
 from dlcp.report.across_plots import along_axis, speedups
+from dlcp.report.before import before
 from dlcp.report.by_job import by_job
 from dlcp.report.causes import cause
 from dlcp.report.comparison import Comparison, compare
@@ -76,7 +77,7 @@ def write(chapters: Sequence[Chapter], out: Path) -> Path:
         raise Problem(str(out / PAGE), "there is no run to write of", "dlcp paper makes them")
     page = out / PAGE
     partial = page.with_name(page.name + ".part")
-    partial.write_text("\n".join(_page(told)) + "\n", encoding="utf-8")
+    partial.write_text("\n".join(_page(told, out)) + "\n", encoding="utf-8")
     os.replace(partial, page)
     return page
 
@@ -116,14 +117,18 @@ def _metrics(comparison: Comparison, expect: Iterable[Expectation]) -> list[Metr
     return [METRICS[name] for name in named if any(METRICS[name] in job.metrics for job in comparison.jobs)]
 
 
-def _page(told: Sequence[_Told]) -> Iterable[str]:
+def _page(told: Sequence[_Told], out: Path) -> Iterable[str]:
     yield "# Results"
     yield ""
-    yield "Written by `make paper` from stored runs; every number and figure is computed, none is typed."
+    yield (
+        "Written by `make paper` from stored runs; every number and figure is computed, none is typed. Times are lab "
+        "time: those of the emulation, which is in slow motion, divided by its time dilation."
+    )
     yield ""
     yield from _in_short(told)
     yield from _origin([one.comparison.results for one in told if one.comparison is not None])
     yield from _gains(told)
+    yield from before(out, [one.comparison for one in told if one.comparison is not None])
     yield from _verdicts(told)
     for one in told:
         yield from _chapter(one)
@@ -285,7 +290,7 @@ def _several_queues(alphas: Iterable[float]) -> Iterable[str]:
         yield (
             "* Each queue that floods a port has a threshold of its own in the switch's memory: "
             f"{', '.join(shares)}. A scheme of several queues, such as DLCP, has that much more buffer than TCP in "
-            "one; `buffers` compares them at alpha 8 and with a static pool, where the difference is small or none"
+            "one; `buffers` compares them at other alphas and with a static pool"
         )
 
 

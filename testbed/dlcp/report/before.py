@@ -1,0 +1,91 @@
+"""What the same experiments said on an earlier page, beside what they say now: what changed is then the ground.
+
+The earlier page's figures lie beside RESULTS.md, one row a scheme in a job (columns: COLUMNS), with words in a text of
+the same name. Job completion is over that of an ideal transport: the earlier runs may have had more iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from dlcp.errors import Problem
+from dlcp.report.comparison import Comparison
+from dlcp.report.headroom import headroom
+
+FILE = "before.csv"
+COLUMNS = ("experiment", "job", "label", "jct_over_ideal", "rival", "gain_percent", "low_percent", "high_percent")
+"""gain_percent with its interval: over the best other scheme, `rival`; empty for schemes that are not DLCP's."""
+METRIC = "jct_over_ideal"
+
+
+def before(folder: Path, comparisons: Iterable[Comparison]) -> Iterator[str]:
+    """The chapter, a line at a time; nothing where the folder has no FILE. Problem when it lacks a column."""
+    file = folder / FILE
+    if not file.is_file():
+        return
+    earlier = pd.read_csv(file, keep_default_na=True)
+    if lacking := [column for column in COLUMNS if column not in earlier]:
+        raise Problem(str(file), f"lacks {', '.join(lacking)}", f"its columns are {', '.join(COLUMNS)}")
+    shown = [one for one in comparisons if one.results.experiment in set(earlier["experiment"])]
+    if not shown:
+        return
+    yield "## Before and now"
+    yield ""
+    yield _words(file)
+    yield ""
+    yield "| experiment | job | DLCP over the best other scheme, before | now |"
+    yield "|---|---|---|---|"
+    for one in shown:
+        yield from _gains(one, _of(earlier, one))
+    yield ""
+    for one in shown:
+        yield from _completions(one, _of(earlier, one))
+
+
+def _words(file: Path) -> str:
+    """What the ground was then and is now, which no stored run tells."""
+    words = file.with_suffix(".md")
+    if not words.is_file():
+        raise Problem(str(words), "is not there", f"write what was different when {file.name} was measured")
+    return words.read_text(encoding="utf-8").strip()
+
+
+def _of(earlier: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
+    return earlier[earlier["experiment"] == comparison.results.experiment]
+
+
+def _gains(comparison: Comparison, earlier: pd.DataFrame) -> Iterator[str]:
+    for room in headroom(comparison):
+        found = earlier[(earlier["job"] == room.job) & (earlier["label"] == room.subject)]
+        if len(found) != 1:
+            continue
+        row = found.iloc[0]
+        then = f"{row['gain_percent']:+.1f} % [{row['low_percent']:.1f}, {row['high_percent']:.1f}] over {row['rival']}"
+        yield (
+            f"| {comparison.results.experiment} | {room.job}{'' if room.subject == 'DLCP' else f', {room.subject}'} "
+            f"| {then.replace('-', '−')} | {room.gain_words} over {room.rival} |"
+        )
+
+
+def _completions(comparison: Comparison, earlier: pd.DataFrame) -> Iterator[str]:
+    """Schemes are rows, jobs columns; both times over the ideal transport's."""
+    cells: dict[str, dict[str, str]] = {}
+    for job in comparison.jobs:
+        mine = earlier[earlier["job"] == job.job].set_index("label")[METRIC]
+        for label in job.labels:
+            now = job.estimates.get((label, METRIC))
+            if label in mine.index and now is not None and now.value is not None:
+                cells.setdefault(label, {})[job.job] = f"{mine[label]:.2f} → {now.value:.2f}"
+    jobs = [job.job for job in comparison.jobs if any(job.job in row for row in cells.values())]
+    if not jobs:
+        return
+    yield f"**{comparison.results.experiment}**: job completion over that of an ideal transport, before → now."
+    yield ""
+    yield f"| | {' | '.join(jobs)} |"
+    yield "|---" * (len(jobs) + 1) + "|"
+    for label, row in cells.items():
+        yield f"| {label} | {' | '.join(row.get(job, '–') for job in jobs)} |"
+    yield ""

@@ -1,0 +1,59 @@
+"""What an earlier page said stands beside what these runs say, in words of what changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
+
+from synthetic_results import PROFILE, make_results
+
+from dlcp.errors import Problem
+from dlcp.report.before import COLUMNS, before
+from dlcp.report.comparison import Comparison, compare
+from dlcp.report.load import load
+
+EARLIER = f"""{",".join(COLUMNS)}
+quickstart,{PROFILE},DLCP,1.50,"TCP (or UDP)",-2.5,-3.0,1.0
+quickstart,{PROFILE},TCP,2.25,,,,
+quickstart,{PROFILE},gone since,9.99,,,,
+another,{PROFILE},TCP,7.77,,,,
+"""
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    return compare(load(make_results(tmp_path_factory.mktemp("results"), repeats=6, iterations=6, tensors=4)))
+
+
+def test_both_stand_side_by_side(comparison: Comparison, tmp_path: Path) -> None:
+    (tmp_path / "before.csv").write_text(EARLIER, encoding="utf-8")
+    (tmp_path / "before.md").write_text("The ground was another.\n", encoding="utf-8")
+    text = "\n".join(before(tmp_path, [comparison]))
+    job = comparison.job(PROFILE)
+    assert job is not None
+    assert "The ground was another." in text
+    assert "−2.5 % [−3.0, 1.0] over TCP (or UDP)" in text
+    now = job.estimates["TCP", "jct_over_ideal"].value
+    assert f"| TCP | 2.25 → {now:.2f} |" in text
+    assert not any(other in text for other in ("gone since", "9.99", "7.77", "| TCP tuned"))
+
+
+def test_without_an_earlier_page_there_is_no_chapter(comparison: Comparison, tmp_path: Path) -> None:
+    assert list(before(tmp_path, [comparison])) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"before.csv": "experiment,job\nquickstart,profile\n", "before.md": "words"}, "lacks label, jct_over_ideal"),
+        ({"before.csv": EARLIER}, "before.md: is not there"),
+    ],
+)
+def test_what_lacks_is_named(files: dict[str, str], said: str, comparison: Comparison, tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(Problem, match=said):
+        list(before(tmp_path, [comparison]))
