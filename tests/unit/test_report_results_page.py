@@ -80,6 +80,18 @@ def test_dynamic_thresholds_are_said_to_give_a_scheme_of_several_queues_more_buf
     assert text.count(said) == 1
 
 
+def test_planned_runs_that_are_missing_are_told_first(results: Path, tmp_path: Path) -> None:
+    """Else a page without the best rival would praise."""
+    made = frozenset(path.name for path in results.glob("*"))
+    more = chapter(results, run_ids=made | {"a" * 12, "b" * 12})
+    text = write([more, chapter(results.parent / "absent", run_ids=frozenset({"0" * 12}))], tmp_path).read_text("utf-8")
+    assert "missing" not in write([chapter(results)], tmp_path / "whole").read_text("utf-8")
+    short = text[text.index("## In short") : text.index("## Where it comes from")]
+    assert f"**Planned runs that are missing**: 2 in {results.name}." in short
+    assert "Experiments without any run: absent." in short
+    assert f"* **2 of {len(made) + 2} planned runs are missing**" in text
+
+
 def test_the_same_runs_give_the_same_page(results: Path, tmp_path: Path) -> None:
     first, second = (write([chapter(results)], tmp_path / name) for name in ("one", "two"))
     assert first.read_bytes() == second.read_bytes()

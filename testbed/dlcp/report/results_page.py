@@ -154,7 +154,19 @@ def _in_short(told: Sequence[_Told]) -> Iterator[str]:
     verdicts = Counter(_verdict(outcome) for one in told for outcome in one.outcomes)
     shown = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS)
     yield f"* Of {verdicts.total()} expectations that follow from what was published: {shown}."
+    lacking = [f"{_missing(one)} in {one.chapter.name}" for one in told if one.comparison is not None and _missing(one)]
+    if lacking:
+        yield f"* **Planned runs that are missing**: {', '.join(lacking)}. A scheme without runs is among no others."
+    absent = [one.chapter.name for one in told if one.comparison is None]
+    if absent:
+        yield f"* Experiments without any run: {', '.join(absent)}."
     yield ""
+
+
+def _missing(one: _Told) -> int:
+    """Runs of the chapter's plan that were not made."""
+    made = {run.result.run_id for run in one.comparison.results.runs} if one.comparison is not None else set()
+    return len(one.chapter.run_ids - made)
 
 
 def _verdict(outcome: Outcome) -> str:
@@ -252,6 +264,9 @@ def _chapter(one: _Told) -> Iterable[str]:
         yield one.why
         yield ""
         return
+    if missing := _missing(one):
+        planned = len(chapter.run_ids)
+        yield f"* **{missing} of {planned} planned runs are missing**: `dlcp run {chapter.name}` makes them"
     yield from _regimes(one.comparison)
     for label, why in chapter.unsupported:
         yield f"* {label} is unsupported: {why}"
