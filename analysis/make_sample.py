@@ -25,6 +25,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dlcp.model.stored import record_tables
+
 MESSAGES = 2000
 """Messages kept a run, about, where --messages does not say: 10000 over five repeats, enough for a p99 that resembles
 the whole one."""
@@ -76,6 +78,8 @@ def thin(run: Path, target: Path, messages: int, queues: bool = False) -> None:
     result["provenance"]["thinned"] = "a sample: fewer messages and iterations, ports summed, no hosts, no statistics"
     result["statistics"] = {name: found for name, found in result["statistics"].items() if name == "gradient"}
     result["knobs"] = {name: value for name, value in result["knobs"].items() if not isinstance(value, dict)}
+    if "tables" in result:
+        result["tables"] = {name: dict(table) for name, table in record_tables(target).items()}
     (target / "result.json").write_text(json.dumps(result, separators=(",", ":")) + "\n", encoding="utf-8")
 
 

@@ -172,7 +172,7 @@ def print_summary(outline: Outline) -> None:
         out.print(f"{done}: {duration_words(outline.estimate)}")
     else:
         out.print("all done")
-    for remark in filter(None, (outline.scaled, outline.elsewhere)):
+    for remark in filter(None, (outline.scaled, outline.elsewhere, *outline.damaged)):
         out.print(f"[yellow]{escape(remark)}[/]", soft_wrap=True)
     for unsupported in plan.unsupported:
         out.print(f"[yellow]unsupported[/]: {escape(unsupported.label)} {unsupported.why}")

@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
 from synthetic_results import REGIME
 
 from dlcp.model.result import TABLES, RunResult
+from dlcp.model.stored import record_tables
 from dlcp.model.tables import write_columns
 from dlcp.model.topology import LeafSpine
 
@@ -124,6 +125,7 @@ def _make_run(folder: Path, number: int, scheme: str, job: str, repeat: int, sha
         ideal={"iteration_s": 0.25, "jct_s": 32.0, "communication_s": 0.2, "compute_s": 0.1},
         knobs={"window": len(scheme)}, provenance={"commit": "0123456789abcdef", "made_up": True},
     )  # fmt: skip
+    result.tables = record_tables(folder)
     (folder / "result.json").write_text(result.model_dump_json(), encoding="utf-8")
 
 

@@ -87,7 +87,9 @@ def test_an_owner_that_is_killed_gives_the_lock_back(tmp_path: Path) -> None:
     [
         ("", "not readable as JSON"),
         ('{"format_version": 1', "not readable as JSON"),
+        ("[" * 100_000, "nested deeper than 64 levels: line 1 column 65"),
         ("[]", "names no format_version"),
+        ('{"format_version": true}', "names no format_version"),
         ('{"format_version": 99}', "written in format 99"),
         ('{"format_version": 1}', "run_id"),
     ],

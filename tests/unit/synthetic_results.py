@@ -7,6 +7,7 @@ probability one retransmission timeout; the probability and the timeout are what
 from __future__ import annotations
 
 import argparse
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from dlcp.model.result import TABLES, RunResult
+from dlcp.model.stored import record_tables
 from dlcp.model.tables import write_columns
 from dlcp.model.topology import LeafSpine
 
@@ -95,7 +97,15 @@ def write_run(directory: Path, result: RunResult, tables: dict[str, dict[str, An
     directory.mkdir(parents=True)
     for name, columns in tables.items():
         write_columns(directory, name, columns)
+    result.tables = record_tables(directory)
     (directory / "result.json").write_text(result.model_dump_json(indent=1), encoding="utf-8")
+
+
+def record_again(experiment: Path) -> None:
+    """Write the tables that each run of an experiment has into its result.json, after a test has changed some."""
+    for file in experiment.glob("*/result.json"):
+        tables = {name: table.model_dump() for name, table in record_tables(file.parent).items()}
+        file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | {"tables": tables}), encoding="utf-8")
 
 
 def _result(

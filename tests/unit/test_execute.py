@@ -10,12 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from damage import Damage, change_every_37th_byte, cut_in_half, zero_the_rows
 
 from dlcp.errors import ExitCode, MachineCannot, Problem
 from dlcp.model.result import TABLES, RunResult
 from dlcp.model.run import Run
-from dlcp.model.tables import write_rows
+from dlcp.model.stored import read_result
+from dlcp.model.tables import write_columns, write_rows
 from dlcp.runner import execute as executing
 from dlcp.runner.clean import find, remove
 from dlcp.runner.execute import execute
@@ -198,6 +201,40 @@ def test_suspect_runs_get_more_chances(found: Plan, run_with: Any) -> None:
     execution, _ = run_with(busy_at_first)
     assert execution.statuses == {"ok": 4}
     assert {cell.run.scheme.label: attempts[cell.run.id] for cell in found.cells} == {"TCP": 2, "DLCP": 1}
+
+
+@pytest.mark.parametrize("version", [5, 6])
+@pytest.mark.parametrize("damage", [None, cut_in_half, zero_the_rows, change_every_37th_byte])
+def test_a_run_whose_table_is_damaged_is_made_again(
+    found: Plan, tmp_path: Path, run_with: Any, damage: Damage | None, version: int
+) -> None:
+    """None: the file is gone. A result of format 5 has no checksums; its tables are read in full."""
+    run_with(with_messages)
+    folder = tmp_path / "results" / "small" / found.cells[2].run.id
+    if version == 5:
+        older = read_result(folder).model_copy(update={"format_version": 5, "tables": {}})
+        (folder / "result.json").write_text(older.model_dump_json(), encoding="utf-8")
+    file = folder / "messages.parquet"
+    content = file.read_bytes()
+    file.unlink()
+    if damage is not None:
+        file.write_bytes(damage(content))
+    (one,) = status(tmp_path / "results")
+    assert [(invalid.path, invalid.why.split(" ")[0]) for invalid in one.invalid] == [(folder, "messages.parquet")]
+    execution, substrate = run_with(with_messages)
+    assert substrate.made == [found.cells[2].run.id]
+    assert (execution.made, execution.kept) == (1, 3)
+    assert file.read_bytes() == content
+    assert status(tmp_path / "results")[0].invalid == ()
+
+
+def with_messages(run: Run, directory: Path) -> RunResult:
+    """A run whose table `messages` is large enough to be damaged in its rows."""
+    result = fine(run, directory)
+    numbers = np.random.default_rng(run.seed).integers(0, 2**31, 20_000)
+    kinds = {"string": numbers.astype(str), "bool": numbers > 0, "double": numbers / 3}
+    write_columns(directory, "messages", {name: kinds.get(kind, numbers) for name, kind in TABLES["messages"].items()})
+    return result
 
 
 def test_two_at_once_are_refused(tmp_path: Path, run_with: Any) -> None:

@@ -21,7 +21,8 @@ from dlcp.model.masks import MaskSettings
 from dlcp.model.recorded import read_recording
 from dlcp.model.result import TABLES, RunResult
 from dlcp.model.run import Run
-from dlcp.model.tables import write_columns
+from dlcp.model.stored import record_tables
+from dlcp.model.tables import write_columns, write_rows
 from dlcp.model.workload import TransportSettings
 from dlcp.runner.check import Ready, ready
 from dlcp.runner.execute import execute
@@ -118,9 +119,12 @@ def test_recording__holes_of_a_run_are_replayed_where_they_were(tiny: Plan, tmp_
     result.run["job"] |= {"record_holes": True, "warmup_iterations": 1}
     folder = tmp_path / result.run_id
     folder.mkdir()
-    (folder / "result.json").write_text(result.model_dump_json())
     holes = [("mlp", 0, 1, "h1", "h4", [0]), ("mlp", 1, 1, "h3", "h4", [0, 5]), ("mlp", 7, 0, "h2", "h4", [2])]
+    for table in TABLES:
+        write_rows(folder, table, [])
     write_columns(folder, "holes", dict(zip(TABLES["holes"], map(list, zip(*holes, strict=True)), strict=True)))
+    result.tables = record_tables(folder)
+    (folder / "result.json").write_text(result.model_dump_json())
     path, written = record_masks(folder, "some", tmp_path / "masks")
     found = read_recording(path)
     assert (found.iterations, found.workers, found.source["run_id"]) == (ITERATIONS - 1, WORKERS, result.run_id)

@@ -147,6 +147,19 @@ def test_what_a_job_has_of_its_own_is_told_and_admitted(tmp_path: Path) -> None:
     assert found.regime["two"]["lab_rate_bps"] == 40e9
 
 
+def test_a_stored_result_that_cannot_be_used_is_named_and_the_run_is_to_be_made(tmp_path: Path) -> None:
+    experiment = small(tmp_path, **LIGHT)
+    run_id = plan(experiment).cells[0].run.id
+    folder = tmp_path / "results" / "small" / run_id
+    folder.mkdir(parents=True)
+    (folder / "result.json").write_text("[" * 100_000)
+    found = outline(experiment, "emulate", tmp_path / "results")
+    assert run_id in [cell.run.id for cell in found.todo]
+    (sentence,) = found.damaged
+    assert sentence.startswith(f"{folder} cannot be used, so that run is made again: ")
+    assert "line 1 column 65" in sentence
+
+
 def test_a_default_written_out_is_no_change(tmp_path: Path) -> None:
     schemes = document()["schemes"]
     default = plan(small(tmp_path)).ready.schemes["DLCP"].model_dump()["loss_bound"]

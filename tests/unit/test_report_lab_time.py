@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
 
-from synthetic_results import make_results
+from synthetic_results import make_results, record_again
 
 from dlcp.model.metrics import METRICS
 from dlcp.model.result import TABLES, RunResult
@@ -43,6 +43,7 @@ def slowed(folder: Path) -> Path:
                     values = pa.array(kept[name].to_numpy() * SLOWER)
                     kept = kept.set_column(place, kept.schema.field(name), values)
                 pq.write_table(kept, path)
+    record_again(folder)
     return folder
 
 

@@ -12,11 +12,14 @@ import pytest
 pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
 
 import pyarrow.parquet as pq
+from damage import Damage, change_every_37th_byte, cut_in_half, zero_the_rows
 from synthetic_results import PROFILE, REAL, make_results
 
 from dlcp.errors import Problem
 from dlcp.model.result import SINCE
+from dlcp.model.stored import damaged_tables, read_result
 from dlcp.model.tables import check_table
+from dlcp.report import report
 from dlcp.report.comparison import compare
 from dlcp.report.fabric_plots import queue_counts
 from dlcp.report.load import load
@@ -24,7 +27,6 @@ from dlcp.report.monitors import left_out_rows
 from dlcp.report.page import page
 from dlcp.report.regime import regime_caption
 from dlcp.report.settings import fault_lines
-from dlcp.runner.store import load_result, wrong_tables
 
 
 @pytest.fixture
@@ -96,9 +98,10 @@ def test_load__a_suspect_run_is_there_but_not_trusted(experiment: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "why"), [
-    (6, "written in format 6; this dlcp reads up to 5"),
-    (0, "result.json names no format_version"),
-    (None, "result.json names no format_version"),
+    (7, "result.json: written in format 7; this dlcp reads up to 6"),
+    (0, "result.json: names no format_version"),
+    (True, "result.json: names no format_version"),
+    (None, "result.json: names no format_version"),
 ])  # fmt: skip
 def test_load__other_formats_are_left_out_with_words(experiment: Path, version: int | None, why: str) -> None:
     edit(experiment / "tcp-profile-0", format_version=version)
@@ -129,11 +132,11 @@ def test_load__older_results_lack_what_came_later(experiment: Path) -> None:
     """Of format 2 are results whose ports know three causes of a drop and nothing of what came in."""
     run = experiment / "tcp-profile-0"
     before = queue_counts(load(experiment))
-    edit(run, format_version=2)
+    edit(run, format_version=2, tables={})
     table = pq.read_table(run / "ports.parquet")
     pq.write_table(table.drop_columns(list(SINCE["ports"])), run / "ports.parquet")
     assert check_table(run, "ports") == ""
-    assert wrong_tables(run, load_result(run)) == {}
+    assert damaged_tables(run, read_result(run)) == {}
     loaded = load(experiment)
     assert (len(loaded.runs), loaded.left_out) == (12, ())
     assert loaded.table("ports")["received_packets"].isna().any()
@@ -142,7 +145,7 @@ def test_load__older_results_lack_what_came_later(experiment: Path) -> None:
 
 def test_load__of_format_4_does_not_know_what_a_message_stands_for(experiment: Path) -> None:
     run = experiment / "tcp-profile-0"
-    edit(run, format_version=4)
+    edit(run, format_version=4, tables={})
     table = pq.read_table(run / "messages.parquet")
     pq.write_table(table.drop_columns(["tensor_bytes"]), run / "messages.parquet")
     assert check_table(run, "messages") == ""
@@ -151,11 +154,11 @@ def test_load__of_format_4_does_not_know_what_a_message_stands_for(experiment: P
 
 def test_load__of_format_4_is_neither_a_hole_nor_a_cost_known(experiment: Path) -> None:
     run = experiment / "tcp-profile-0"
-    edit(run, format_version=4)
+    edit(run, format_version=4, tables={})
     table = pq.read_table(run / "iterations.parquet")
     pq.write_table(table.drop_columns(["codec_s"]), run / "iterations.parquet")
     assert check_table(run, "iterations") == ""
-    assert load_result(run).costs is None
+    assert read_result(run).costs is None
     loaded = load(experiment)
     assert (len(loaded.runs), loaded.left_out) == (12, ())
     assert loaded.table("iterations")["codec_s"].isna().sum() == len(table)
@@ -164,15 +167,75 @@ def test_load__of_format_4_is_neither_a_hole_nor_a_cost_known(experiment: Path) 
 def test_load__broken_directories_are_left_out_with_words(experiment: Path) -> None:
     (experiment / "tcp-profile-0" / "result.json").write_text("{")
     edit(experiment / "tcp-profile-1", repeat="first")
+    edit(experiment / "tcp-real-0", format_version=5, tables={})
     table = pq.read_table(experiment / "tcp-real-0" / "ports.parquet")
     pq.write_table(table.drop_columns(["queue"]), experiment / "tcp-real-0" / "ports.parquet")
+    edit(experiment / "tcp-real-1", format_version=5, tables={})
     (experiment / "tcp-real-1" / "messages.parquet").write_bytes(b"not parquet")
     why = {one.path.name: one.why for one in load(experiment).left_out}
-    assert why["tcp-profile-0"].startswith("result.json is not JSON")
-    assert why["tcp-profile-1"].startswith("result.json, repeat: ")
-    assert why["tcp-real-0"] == "ports.parquet lacks queue"
+    assert why["tcp-profile-0"].startswith("result.json: not readable as JSON")
+    assert why["tcp-profile-1"].startswith("result.json: repeat: ")
+    assert why["tcp-real-0"] == "ports.parquet: column missing: queue"
     assert why["tcp-real-1"].startswith("messages.parquet cannot be read")
     assert len(load(experiment).runs) == 8
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (DEEP.encode(), "result.json: not readable as JSON: nested deeper than 64 levels: line 1 column 65"),
+        (b'{"format_version": 6,\n "run": ' + b"[" * 80 + b"]" * 80 + b"}", "levels: line 2 column 72"),
+        (b"\xff\xfe\x00{", "result.json: not readable as JSON: 'utf-8' codec"),
+        (b"", "result.json: not readable as JSON"),
+        (None, "result.json: cannot be read: Is a directory"),
+        ("itself", "result.json: cannot be read: Too many levels of symbolic links"),
+    ],
+    ids=["deep", "rather deep", "binary", "empty", "folder", "link to itself"],
+)
+def test_load__a_broken_result_file_is_left_out_with_words(
+    experiment: Path, content: bytes | str | None, why: str
+) -> None:
+    file = experiment / "tcp-profile-0" / "result.json"
+    file.unlink()
+    if content is None:
+        file.mkdir()
+    elif isinstance(content, str):
+        file.symlink_to(file.name)
+    else:
+        file.write_bytes(content)
+    loaded = load(experiment)
+    assert len(loaded.runs) == 11
+    ((name, said),) = [(one.path.name, one.why) for one in loaded.left_out]
+    assert name == "tcp-profile-0"
+    assert why in said
+
+
+@pytest.mark.parametrize("version", [5, 6])
+@pytest.mark.parametrize("damage", [cut_in_half, zero_the_rows, change_every_37th_byte])
+def test_report__goes_on_without_a_run_whose_tables_are_damaged(experiment: Path, damage: Damage, version: int) -> None:
+    """A result of format 5 has no checksums: what can be seen there is what Parquet's reader sees."""
+    run = experiment / "tcp-profile-0"
+    if version == 5:
+        edit(run, format_version=5, tables={})
+    file = run / "messages.parquet"
+    file.write_bytes(damage(file.read_bytes()))
+    summary = report(experiment)
+    ((name, said),) = [(one.path.name, one.why) for one in load(experiment).left_out]
+    assert name == "tcp-profile-0"
+    assert said.startswith("messages.parquet ")
+    assert summary.html.is_file()
+    assert said.split(":")[0] in summary.html.read_text()
+
+
+def test_load__a_table_that_is_missing_or_not_the_runs_own_is_left_out(experiment: Path) -> None:
+    (experiment / "tcp-profile-0" / "messages.parquet").unlink()
+    edit(experiment / "tcp-profile-1", tables={})
+    why = {one.path.name: one.why for one in load(experiment).left_out}
+    assert why["tcp-profile-0"] == "messages.parquet is missing"
+    assert "messages.parquet has no checksum in result.json" in why["tcp-profile-1"]
 
 
 def test_load__unfinished_runs_are_not_looked_at(experiment: Path) -> None:

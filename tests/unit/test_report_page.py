@@ -18,7 +18,7 @@ import json
 
 import pandas as pd
 from rich.console import Console
-from synthetic_results import PROFILE, REAL, make_results
+from synthetic_results import PROFILE, REAL, make_results, record_again
 
 from dlcp.errors import ExitCode
 from dlcp.model.experiment import Expectation
@@ -189,6 +189,7 @@ def test_page__shows_a_job_of_which_no_run_counts(tmp_path: Path, status: str) -
     if status == "failed":  # early, before there was anything to write down
         for table in root.glob("*-real-*/*.parquet"):
             table.unlink()
+        record_again(root)
     html = report(root).html.read_text(encoding="utf-8")
     assert ">Job real</h2>" in html
     assert f'<td class="n">0 + 2 {status}</td>' in html
@@ -205,6 +206,7 @@ def test_queues__show_marks_only_where_there_are_some(tmp_path: Path) -> None:
         if marks == 0:
             table["dropped_wred_packets"] = 0
         write_columns(root / run, "ports", {name: table[name].tolist() for name in table})
+    record_again(root)
     loaded = load(root)
     plain, marked = (queues(loaded, job, LABELS) for job in (REAL, PROFILE))
     assert plain is not None

@@ -11,7 +11,7 @@ pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[repor
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from synthetic_results import PROFILE, make_results
+from synthetic_results import PROFILE, make_results, record_again
 
 from dlcp.model.metrics import METRICS
 from dlcp.report.comparison import Gain, JobComparison
@@ -46,6 +46,7 @@ def test_sizes__are_told_where_messages_are_not_alike(tmp_path: Path) -> None:
         table = pq.read_table(file)
         at = table.column_names.index("bytes")
         pq.write_table(table.set_column(at, table.schema.field(at), pc.divide(table["bytes"], 2)), file)
+    record_again(results)
     assert message_sizes_remark(load(results), PROFILE).startswith("Messages are not of one size (in the mean: TCP ")
 
 

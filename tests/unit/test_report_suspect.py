@@ -12,7 +12,7 @@ pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[repor
 import numpy as np
 from matplotlib.collections import PathCollection
 from rich.console import Console
-from synthetic_results import PROFILE, make_results
+from synthetic_results import PROFILE, make_results, record_again
 
 from dlcp.errors import ExitCode
 from dlcp.model.metrics import METRICS
@@ -74,6 +74,7 @@ def with_backlog(experiment: Path, samples: int) -> None:
             "queue": [3] * len(rows), "backlog_bytes": [int(row[2]) for row in rows],
         }  # fmt: skip
         write_columns(run, "backlog", columns)
+    record_again(experiment)
 
 
 def test_queue_length_over_time_is_drawn_of_the_longest_queues(tmp_path: Path) -> None:

@@ -9,7 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dlcp.errors import Problem
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
+"""Of result.json and the tables. A change that older versions of this program would misread adds one, and older results
+still load: SINCE and TABLE_SINCE name the columns and tables that they lack. Fields of result.json that came later are
+empty in them: `costs` (5), `tables` (6: size and SHA-256 of each table)."""
+TABLES_RECORDED_SINCE = 6
 RESULT_FILE = "result.json"
 
 Status = Literal["ok", "failed", "unsupported", "suspect"]
@@ -137,6 +141,15 @@ class Costs(BaseModel):
     machines: list[MachineCosts]
 
 
+class StoredTable(BaseModel):
+    """A table's file as the run left it. sha256: hexadecimal."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    size_bytes: int
+    sha256: str
+
+
 class Tenant(BaseModel):
     """A job that ran beside the measured one; its iterations and messages are in the tables, by its name.
 
@@ -151,7 +164,8 @@ class Tenant(BaseModel):
 
 
 class RunResult(BaseModel):
-    """result.json. Written last: a directory without a valid one is not a finished run.
+    """result.json. Written last: a directory without a valid one is not a finished run, nor is one whose tables are not
+    those that it names.
 
     run: what defines it (experiment, scheme, knobs, job, repeat, seed, substrate). regime: the scaling in words
     and numbers, for every plot. traffic: bytes of gradients and parameters by transport ("dlcp", "tcp").
@@ -166,6 +180,8 @@ class RunResult(BaseModel):
     it might lose from there on), stage_times (OptiReduce's workers: leg → tB and tC in seconds and x, at the end).
     degradations: what a switch cannot do of what it should, and does instead, a line each.
     fidelity: monitor → {value, bound, unit, ok, meaning, source}. unwatched: monitor → why it was not watched there.
+    tables: table → size and checksum of its file; all that the run wrote, and no other. Empty in results before format
+    TABLES_RECORDED_SINCE.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -201,6 +217,7 @@ class RunResult(BaseModel):
     fidelity: dict[str, dict[str, Any]] = Field(default_factory=dict)
     expect: list[dict[str, Any]] = Field(default_factory=list)
     provenance: dict[str, Any] = Field(default_factory=dict)
+    tables: dict[str, StoredTable] = Field(default_factory=dict)
 
     def made_at(self, folder: Path) -> tuple[str, int]:
         """A key that sorts runs by when they were made. Those of older versions do not say it and come first, by when

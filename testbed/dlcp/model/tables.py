@@ -42,17 +42,23 @@ def write_columns(directory: Path, table: str, columns: Mapping[str, Sequence[An
     lengths = {name: len(array) for name, array in zip(schema.names, arrays, strict=True)}
     if len(set(lengths.values())) > 1:
         raise Problem(table, f"columns of different lengths: {lengths}")
-    path = directory / f"{table}.parquet"
+    path = table_path(directory, table)
     pq.write_table(pa.Table.from_arrays(arrays, schema=schema), path)
     return path
 
 
+def table_path(directory: Path, table: str) -> Path:
+    """Return the file of a table in a run's folder."""
+    return directory / f"{table}.parquet"
+
+
 def check_table(directory: Path, table: str) -> str:
-    """What is wrong with the stored table, as a sentence; empty when it is whole and of the schema, or an older one."""
+    """Return what is wrong with the stored table's columns, as a sentence; empty when they are those of the schema, or
+    of an older one. Rows are not read: see `check_rows`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path = directory / f"{table}.parquet"
+    path = table_path(directory, table)
     if not path.is_file():
         return f"{path.name} is missing"
     try:
@@ -68,6 +74,21 @@ def check_table(directory: Path, table: str) -> str:
         if field.name in found.names and found.field(field.name).type != field.type
     ]
     return f"{path.name}: {'; '.join(wrong)}" if wrong else ""
+
+
+def check_rows(directory: Path, table: str) -> str:
+    """Return why the rows of a stored table cannot be read, as a sentence; empty when all can. Reads all of them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = table_path(directory, table)
+    try:
+        with pq.ParquetFile(path) as file:
+            for _ in file.iter_batches():
+                pass
+    except (pa.ArrowException, OSError) as error:
+        return f"{path.name} cannot be read: {error}"
+    return ""
 
 
 def _schema(table: str) -> pa.Schema:

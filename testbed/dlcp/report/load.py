@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -12,14 +13,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from dlcp.errors import Problem
 from dlcp.model.experiment import Expectation
 from dlcp.model.regime import JobRegimes
-from dlcp.model.result import FORMAT_VERSION, SINCE, TABLES, RunResult, no_results
+from dlcp.model.result import RESULT_FILE, TABLES, RunResult, no_results
+from dlcp.model.stored import damaged_tables, read_result
+from dlcp.model.tables import table_path
 from dlcp.report.digest import RunDigest, digest_all
 from dlcp.report.lab_time import in_lab_time, table_in_lab_time
 from dlcp.report.regime import facts_of_jobs
@@ -213,17 +215,18 @@ def load(path: Path, only: Collection[str] | None = None) -> Results:
         raise Problem(str(path), f"results of {len(experiments)} experiments: {', '.join(experiments)}",
                       f"name one: dlcp report {path / experiments[0]}")  # fmt: skip
     kept, stale = _newest_configuration(runs)
-    only_run = (path / "result.json").is_file()
+    only_run = (path / RESULT_FILE).is_file()
     return Results(experiments[0], path if only_run else kept[0].path.parent, tuple(kept), (*left_out, *stale))
 
 
 def _run_directories(path: Path) -> list[Path]:
     if not path.is_dir():
         raise no_results(path)
-    if (path / "result.json").is_file():
+    if (path / RESULT_FILE).is_file():
         return [path]
-    found = [file.parent for pattern in ("*/result.json", "*/*/result.json") for file in path.glob(pattern)]
-    return sorted(directory for directory in found if not _unfinished(directory, path))
+    folders = [folder for pattern in ("*", "*/*") for folder in path.glob(pattern) if folder.is_dir()]
+    holding = [folder for folder in folders if os.path.lexists(folder / RESULT_FILE)]
+    return sorted(folder for folder in holding if not _unfinished(folder, path))
 
 
 def _unfinished(directory: Path, root: Path) -> bool:
@@ -231,45 +234,25 @@ def _unfinished(directory: Path, root: Path) -> bool:
 
 
 def _load_run(directory: Path) -> Run | LeftOut:
-    file = directory / "result.json"
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-        version = data.get("format_version") if isinstance(data, dict) else None
-        if not isinstance(version, int) or version < 1:
-            return LeftOut(directory, "result.json names no format_version")
-        if version > FORMAT_VERSION:
-            return LeftOut(directory, f"written in format {version}; this dlcp reads up to {FORMAT_VERSION}")
-        run = Run(in_lab_time(RunResult.model_validate(data)), directory)
+        stored = read_result(directory)
+        damaged = damaged_tables(directory, stored)
+        if damaged:
+            return LeftOut(directory, "; ".join(damaged.values()))
+        run = Run(in_lab_time(stored), directory)
         for entry in run.result.expect:
             Expectation.model_validate(entry)
-    except json.JSONDecodeError as error:
-        return LeftOut(directory, f"result.json is not JSON: {error}")
+    except Problem as problem:
+        return LeftOut(directory, f"{RESULT_FILE}: {problem.what}")
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        return LeftOut(directory, f"result.json, {where}: {first['msg']}")
-    for name in TABLES:
-        wrong = _wrong_with(directory / f"{name}.parquet", name)
-        if wrong:
-            return LeftOut(directory, f"{name}.parquet {wrong}")
+        return LeftOut(directory, f"{RESULT_FILE}, expect, {where}: {first['msg']}")
     return run
 
 
-def _wrong_with(file: Path, table: str) -> str:
-    """Why a table's file cannot be used; empty if it can, or is not there."""
-    if not file.is_file():
-        return ""
-    try:
-        present = set(pq.read_schema(file).names)
-    except (pa.ArrowException, OSError) as error:
-        return f"cannot be read: {error}"
-    later = SINCE.get(table, {})
-    lacking = [column for column in TABLES[table] if column not in present and column not in later]
-    return f"lacks {', '.join(lacking)}" if lacking else ""
-
-
 def _read_table(run: Run, name: str, wanted: tuple[str, ...]) -> pd.DataFrame | None:
-    file = run.path / f"{name}.parquet"
+    file = table_path(run.path, name)
     if not file.is_file():
         return None
     present = set(pq.read_schema(file).names)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from dlcp.runner.execute import missing
 from dlcp.runner.plan import IN_PROCESS, Cell, Plan, plan
 from dlcp.runner.scale_down import require_declared_compute, scaled_down, sentence
 from dlcp.runner.stands_for import sentences, stands_for, without_network
-from dlcp.runner.store import Store
+from dlcp.runner.store import Invalid, Store
 from dlcp.runner.supported import lacking as lacking_here
 from dlcp.runner.supported import require_supported
 
@@ -46,7 +46,8 @@ class Outline:
     """todo: cells without a result that counts. loads: what each job asks of this machine, when it emulates; costs:
     what a packet takes of it. regime: what the fabric stands for, by job; regime_words: the same as lines of text.
     scaled: what `fit` or --scale-down has done, in words; empty when nothing was asked for, or to be done. elsewhere:
-    what of the results there are of another scale, in words; empty when none are.
+    what of the results there are of another scale, in words; empty when none are. damaged: a sentence for each run of
+    the plan whose stored result cannot be used, which is made again.
     """
 
     plan: Plan
@@ -58,6 +59,7 @@ class Outline:
     regime_words: tuple[str, ...]
     scaled: str = ""
     elsewhere: str = ""
+    damaged: tuple[str, ...] = ()
 
     def data(self) -> dict[str, Any]:
         """For JSON."""
@@ -75,6 +77,7 @@ class Outline:
             "scaled_down": self.plan.ready.experiment.scaling.scaled_down,
             "scaled": self.scaled,
             "elsewhere": self.elsewhere,
+            "damaged": list(self.damaged),
             "estimate": asdict(self.estimate),
             "warnings": [{"where": one.where, "what": one.what, "hint": one.hint} for one in warnings],
         }
@@ -105,12 +108,12 @@ def outline(
     if emulated:
         require_supported(ready.experiment)
     loads = admit(ready, machine) if machine is not None else []
-    had, _ = Store(results, ready.experiment.name).load()
+    had, invalid = Store(results, ready.experiment.name).load()
     todo = missing(planned, had, retry_suspect=retry_suspect)
     time = estimate(planned, todo, had)
     facts, words = without_network(ready) if substrate == IN_PROCESS else (stands_for(ready), sentences(ready))
     return Outline(planned, tuple(todo), tuple(loads), of_packet, time, facts, tuple(words), scaled,
-                   _of_another_scale(planned, had))  # fmt: skip
+                   _of_another_scale(planned, had), _damaged(planned, invalid))  # fmt: skip
 
 
 def this_machine(measured: Costs | None = None, *, fit: bool) -> Machine:
@@ -166,6 +169,12 @@ def _reason(ready: Ready, machine: Machine) -> str:
         f" (job {heaviest.job} then takes {heaviest.cpu:.2g} of {machine.cores:g} cores, at most {heaviest.usable:.2g} "
         f"may be; a packet's cost: {machine.costs.source}{measure})"
     )
+
+
+def _damaged(planned: Plan, invalid: Iterable[Invalid]) -> tuple[str, ...]:
+    """Say which runs of a plan have a stored result that cannot be used, and why."""
+    broken = [one for one in invalid if one.path.name in planned.run_ids]
+    return tuple(f"{one.path} cannot be used, so that run is made again: {one.why}" for one in broken)
 
 
 def _of_another_scale(planned: Plan, had: Mapping[str, RunResult]) -> str:

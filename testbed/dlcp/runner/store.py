@@ -8,7 +8,6 @@ The experiment's folder itself is locked (flock) while runs are made in it; the 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import shutil
@@ -17,16 +16,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from dlcp.errors import Problem
-from dlcp.model.result import FORMAT_VERSION, RESULT_FILE, TABLE_SINCE, TABLES, RunResult
-from dlcp.model.tables import check_table
+from dlcp.model.result import RESULT_FILE, TABLE_SINCE, TABLES, RunResult
+from dlcp.model.stored import damaged_tables, read_result, record_tables
+from dlcp.model.tables import check_table, table_path
 
 UNFINISHED = ".tmp"
 _RUN = re.compile(r"[0-9a-f]{12}")
 _UNFINISHED_RUN = re.compile(rf"{_RUN.pattern}(\.replaced)?\.tmp")
-REPORT_FILES = ("report.html", "report-*.csv")
+REPORT_FILES = ("report.html", "report-*.csv", "report-*.parquet")
 """What `dlcp report` writes beside the runs."""
 FINISHED_STATUSES = ("ok", "suspect")
 """Statuses of runs that carry measurements; all their tables must be there."""
@@ -102,7 +100,7 @@ class Store:
         return path
 
     def finish(self, result: RunResult) -> Path:
-        """Make the folder that `begin` gave a result: check its tables, write result.json, sync, rename.
+        """Make the folder that `begin` gave a result: check and record its tables, write result.json, sync, rename.
 
         A result of the same id that is there already (a failed try) is replaced. Problem when a table is wrong;
         the folder then stays unfinished.
@@ -111,6 +109,7 @@ class Store:
         wrong = wrong_tables(unfinished, result)
         if wrong:
             raise Problem(str(unfinished), f"the run left wrong tables: {'; '.join(wrong.values())}")
+        result.tables = record_tables(unfinished)
         _write(unfinished / RESULT_FILE, result.model_dump_json(indent=2) + "\n")
         for path in (*unfinished.rglob("*"), unfinished):
             _sync(path)
@@ -127,37 +126,30 @@ class Store:
 
 
 def load_result(path: Path) -> RunResult:
-    """The result in a run's folder. Problem when there is none, or it is not valid, or a newer format."""
-    file = path / RESULT_FILE
-    try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise Problem(str(path), f"no {RESULT_FILE}") from None
-    except (OSError, ValueError) as error:
-        raise Problem(str(file), f"not readable as JSON: {error}") from error
-    version = raw.get("format_version") if isinstance(raw, dict) else None
-    if not isinstance(version, int) or version < 1:
-        raise Problem(str(file), "names no format_version")
-    if version > FORMAT_VERSION:
-        what = f"written in format {version}; this dlcp reads up to {FORMAT_VERSION}"
-        raise Problem(str(file), what, "read it with a newer dlcp")
-    try:
-        result = RunResult.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise Problem(str(file), f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    """Return the result in a run's folder. Problem when there is none, it is not valid or of a newer format, or a table
+    is not as the run left it."""
+    result = read_result(path)
     if result.run_id != path.name:
-        raise Problem(str(file), f"is the result of run {result.run_id}, in the folder of another")
+        raise Problem(str(path / RESULT_FILE), f"is the result of run {result.run_id}, in the folder of another")
+    lacking = [f"{name}.parquet is missing" for name in _due(result) if not table_path(path, name).exists()]
+    if damaged := [*lacking, *damaged_tables(path, result).values()]:
+        raise Problem(str(path), "; ".join(dict.fromkeys(damaged)))
     return result
 
 
 def wrong_tables(path: Path, result: RunResult) -> dict[str, str]:
-    """Table → what is wrong with it: missing, unreadable, wrong columns or types. A failed run may lack
-    tables, and an older one those that came later."""
-    measured = result.status in FINISHED_STATUSES
-    due = {name for name in TABLES if name != TRAINING_TABLE and TABLE_SINCE.get(name, 1) <= result.format_version}
-    names = [name for name in TABLES if (measured and name in due) or (path / f"{name}.parquet").exists()]
+    """Return each table of a run that is to be stored and what is wrong with it: missing, unreadable, wrong columns or
+    types."""
+    due = _due(result)
+    names = [name for name in TABLES if name in due or table_path(path, name).exists()]
     return {name: problem for name in names if (problem := check_table(path, name))}
+
+
+def _due(result: RunResult) -> set[str]:
+    """The tables that a run must have. A failed run may lack any, and an older one those that came later."""
+    if result.status not in FINISHED_STATUSES:
+        return set()
+    return {name for name in TABLES if name != TRAINING_TABLE and TABLE_SINCE.get(name, 1) <= result.format_version}
 
 
 def stores(results: Path) -> list[Store]:
