@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.reader import ReaderError
 
 from dlcp.errors import Problem
+from dlcp.model.bounded_yaml import BoundedLoader, compose, construct_scalar
 
 Loc = tuple[int | str, ...]
 """The way from the top of a file to a value: keys of mappings and positions in lists."""
 
+MAX_BYTES = 4 * 2**20
+"""Bytes of a file that is read. The largest of this repository has 9 kB; PyYAML takes a second for each 500 kB."""
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 
 
@@ -82,28 +86,35 @@ class Document:
 
 
 def read_document(path: Path) -> Document:
-    """Read a YAML file of one mapping. Never raises for what the file says: see Document.problems."""
+    """Read a YAML file of one mapping. Never raises for what the file says: see Document.problems.
+
+    The file may hold MAX_BYTES, and YAML within the bounds of dlcp.model.bounded_yaml.
+    """
     document = Document(path, _shown(path))
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            document.problems.append(Problem(document.shown_path, f"is larger than {MAX_BYTES} bytes"))
+            return document
+        text = content.decode("utf-8")
     except OSError as error:
         document.problems.append(Problem(document.shown_path, f"cannot be read: {error.strerror}"))
         return document
     except UnicodeDecodeError as error:
         document.problems.append(Problem(document.shown_path, f"is not UTF-8 text (byte {error.start})"))
         return document
-    loader = yaml.SafeLoader(text)
     try:
-        node = loader.get_single_node()
+        node, loader = compose(text)
         if node is None:
             document.problems.append(Problem(document.where(()), "the file is empty"))
         else:
-            document.data = _Builder(document, loader).build(node, (), ())
+            document.data = _Builder(document, loader).build(node, ())
+    except ReaderError as error:
+        document.problems.append(_character_problem(document, text, error))
     except yaml.YAMLError as error:
         document.data = None
         document.problems.append(_syntax_problem(document, error))
-    finally:
-        loader.dispose()
     return document
 
 
@@ -113,6 +124,13 @@ def _shown(path: Path) -> str:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:
         return str(path)
+
+
+def _character_problem(document: Document, text: str, error: ReaderError) -> Problem:
+    line = text.count("\n", 0, error.position) + 1
+    column = error.position - text.rfind("\n", 0, error.position)
+    what = f"not YAML: the character U+{error.character:04X} is not allowed"
+    return Problem(f"{document.shown_path}:{line}:{column}", what, "remove it; is this a text file?")
 
 
 def _syntax_problem(document: Document, error: yaml.YAMLError) -> Problem:
@@ -129,40 +147,38 @@ def _syntax_problem(document: Document, error: yaml.YAMLError) -> Problem:
 class _Builder:
     """Nodes → plain data, recording marks; duplicate keys become problems and the first one stands."""
 
-    def __init__(self, document: Document, loader: yaml.SafeLoader) -> None:
+    def __init__(self, document: Document, loader: BoundedLoader) -> None:
         self.document = document
         self.loader = loader
 
-    def build(self, node: yaml.Node, loc: Loc, parents: tuple[yaml.Node, ...]) -> Any:
-        """The data of `node`, which stands at `loc` below `parents`."""
+    def build(self, node: yaml.Node, loc: Loc) -> Any:
+        """Return the data of `node`, which stands at `loc`."""
         self.document.values[loc] = _mark(node)
-        if any(node is parent for parent in parents):
-            raise yaml.MarkedYAMLError(problem="an alias stands inside what it names", problem_mark=node.start_mark)
         if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, loc, (*parents, node))
+            return self._mapping(node, loc)
         if isinstance(node, yaml.SequenceNode):
-            return [self.build(child, (*loc, i), (*parents, node)) for i, child in enumerate(node.value)]
-        return self._scalar(node)
+            return [self.build(child, (*loc, i)) for i, child in enumerate(node.value)]
+        return construct_scalar(self.loader, node)
 
-    def _mapping(self, node: yaml.MappingNode, loc: Loc, parents: tuple[yaml.Node, ...]) -> dict[Any, Any]:
+    def _mapping(self, node: yaml.MappingNode, loc: Loc) -> dict[Any, Any]:
         built: dict[Any, Any] = {}
         for key_node, value_node in node.value:  # what is merged in comes first, so that own keys stand
             if key_node.tag == _MERGE_TAG:
                 for other in _merged_mappings(value_node):
-                    built = self._mapping(other, loc, (*parents, other)) | built
+                    built = self._mapping(other, loc) | built
         own: set[Any] = set()
         for key_node, value_node in node.value:
             if key_node.tag == _MERGE_TAG:
                 continue
             if not isinstance(key_node, yaml.ScalarNode):
                 raise yaml.MarkedYAMLError(problem="a list or mapping as a key", problem_mark=key_node.start_mark)
-            key = self._scalar(key_node)
+            key = construct_scalar(self.loader, key_node)
             if key in own:
                 self._duplicate((*loc, key), key_node)
                 continue
             own.add(key)
             self.document.keys[*loc, key] = _mark(key_node)
-            built[key] = self.build(value_node, (*loc, key), parents)
+            built[key] = self.build(value_node, (*loc, key))
         return built
 
     def _duplicate(self, loc: Loc, node: yaml.Node) -> None:
@@ -171,12 +187,6 @@ class _Builder:
         where = f"{self.document.shown_path}:{mark.line}:{mark.column}"
         what = f"`{loc[-1]}` is said twice, first in line {first.line}"
         self.document.problems.append(Problem(where, what, "keep one of them"))
-
-    def _scalar(self, node: yaml.Node) -> Any:
-        try:
-            return self.loader.construct_object(node)
-        except ValueError as error:  # such as the date 2024-13-45
-            raise yaml.MarkedYAMLError(problem=str(error), problem_mark=node.start_mark) from error
 
 
 def _merged_mappings(node: yaml.Node) -> list[yaml.MappingNode]:

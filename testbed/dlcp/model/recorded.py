@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from dlcp.errors import Problem
 from dlcp.model.explain import did_you_mean
+from dlcp.model.json_text import parse_json
 from dlcp.paths import EXPERIMENTS
 
 FOLDER = EXPERIMENTS / "masks"
@@ -72,7 +73,7 @@ def read_recording(path: Path) -> Recording:
 
     try:
         table = pq.read_table(path)
-        facts = json.loads(table.schema.metadata[_METADATA])
+        facts = parse_json(table.schema.metadata[_METADATA].decode())
         lost = _masks(facts, {name: table[name].to_numpy() for name in _COLUMNS})
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, IndexError) as error:
         raise Problem(

@@ -22,6 +22,7 @@ from pydantic import Field, ValidationError
 from dlcp import __version__
 from dlcp.agents.machine import cores
 from dlcp.model.base import Frozen
+from dlcp.model.json_text import parse_json
 from dlcp.paths import sudo_command
 from dlcp.substrates.base import OnProgress
 from dlcp.switches.bpf import OBJECT
@@ -146,7 +147,7 @@ def load() -> Stored:
     """What is stored. Never raises: a file that cannot be used is no calibration, and `why` says so."""
     file = path()
     try:
-        found = Calibration.model_validate(json.loads(file.read_text(encoding="utf-8")))
+        found = Calibration.model_validate(parse_json(file.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return Stored(None, "this machine is not calibrated")
     except OSError as error:

@@ -16,6 +16,7 @@ from typing import Any
 
 from dlcp.errors import Problem
 from dlcp.model.inventory import Lab
+from dlcp.model.json_text import parse_json
 from dlcp.model.qos import QosIntent
 from dlcp.switches.lab.render import Rendered
 
@@ -95,12 +96,16 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """A record, or None where it was never written."""
+    """Return a record, or None where it was never written. Problem when it is damaged."""
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        record = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    return found
+    except (OSError, ValueError) as error:
+        raise Problem(str(path), f"cannot be read as a record: {error}", "move it away") from error
+    if not isinstance(record, dict):
+        raise Problem(str(path), "is not a record: not one object", "move it away")
+    return record
 
 
 def diffs(folder: Path) -> dict[str, str]:

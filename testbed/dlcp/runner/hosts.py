@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
-from dlcp.errors import ExitCode, Problem
+from dlcp.errors import ExitCode, Problem, Problems
+from dlcp.model.document import read_document
 from dlcp.model.inventory import Lab
 from dlcp.model.workload import HostSettings
 from dlcp.runner import deployment
@@ -132,17 +131,17 @@ def words_of(settings: HostSettings) -> dict[str, Any]:
 
 def read_settings(path: Path) -> dict[str, Any]:
     """A file of settings. Raises Problem when it is no mapping."""
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise Problem(
-            str(path), "no such file", "playbooks/roles/dlcp_host/defaults/main.yml shows the words"
-        ) from None
-    except yaml.YAMLError as error:
-        raise Problem(str(path), f"is no YAML: {error}") from error
-    if not isinstance(found, dict):
+    if not path.exists():
+        raise Problem(str(path), "no such file", "playbooks/roles/dlcp_host/defaults/main.yml shows the words")
+    document = read_document(path)
+    if document.problems:
+        raise Problems(document.problems)
+    settings = document.data
+    if isinstance(settings, dict):
+        settings = settings.get("dlcp_host_settings", settings) or {}
+    if not isinstance(settings, dict):
         raise Problem(str(path), "does not hold settings, `word: value`", "such as: mtu: 9000")
-    return found.get("dlcp_host_settings", found) or {}
+    return settings
 
 
 def _run(

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dlcp.errors import MachineCannot
+from dlcp.model.json_text import parse_json
 from dlcp.substrates.process_tree import BORN, ancestors, stat_of
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -88,7 +89,7 @@ def _holder(pid: int, what: str) -> Holder:
 
 def _read(path: Path) -> Holder | None:
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
+        said = parse_json(path.read_text(encoding="utf-8"))
         return Holder(**said)
     except (OSError, ValueError, TypeError):
         return None
