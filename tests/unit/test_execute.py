@@ -19,6 +19,7 @@ from dlcp.model.result import TABLES, RunResult
 from dlcp.model.run import Run
 from dlcp.model.stored import read_result
 from dlcp.model.tables import write_columns, write_rows
+from dlcp.model.whole_file import write_whole
 from dlcp.runner import execute as executing
 from dlcp.runner.clean import find, remove
 from dlcp.runner.execute import execute
@@ -235,6 +236,49 @@ def with_messages(run: Run, directory: Path) -> RunResult:
     kinds = {"string": numbers.astype(str), "bool": numbers > 0, "double": numbers / 3}
     write_columns(directory, "messages", {name: kinds.get(kind, numbers) for name, kind in TABLES["messages"].items()})
     return result
+
+
+@pytest.mark.parametrize("name", ["{}.tmp", "{}.replaced.tmp", "{}"])
+@pytest.mark.parametrize("there", [True, False], ids=["folder", "nothing"])
+def test_a_link_in_the_place_of_a_run_goes_and_what_it_points_to_stays(
+    found: Plan, tmp_path: Path, run_with: Any, name: str, there: bool
+) -> None:
+    folder, other = tmp_path / "results" / "small", tmp_path / "other"
+    folder.mkdir(parents=True)
+    if there:
+        other.mkdir()
+        (other / "mine.txt").write_text("mine")
+    link = folder / name.format(found.cells[0].run.id)
+    link.symlink_to(other)
+    execution, _ = run_with(fine)
+    assert execution.statuses == {"ok": 4}
+    assert not link.is_symlink()
+    assert sorted(stored(tmp_path)) == sorted(cell.run.id for cell in found.cells)
+    assert [path.name for path in other.glob("*")] == (["mine.txt"] if there else [])
+
+
+def test_clean_removes_links_and_not_what_they_point_to(found: Plan, tmp_path: Path, run_with: Any) -> None:
+    run_with(fine)
+    folder, other = tmp_path / "results" / "small", tmp_path / "other"
+    (folder / found.cells[0].run.id).rename(other)
+    (folder / found.cells[0].run.id).symlink_to(other)
+    (folder / "0123456789ab.tmp").symlink_to(other)
+    run_with(fine)
+    (folder / "0123456789ab.tmp").symlink_to(other)
+    listed = find(tmp_path / "results", with_results=True)
+    assert next(one.size_bytes for one in listed.leftovers if one.path.name == "0123456789ab.tmp") < 1000
+    remove(tmp_path / "results", with_results=True)
+    assert not folder.exists()
+    assert (other / "messages.parquet").is_file()
+
+
+def test_a_file_is_written_beside_and_never_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "report.html.part").symlink_to(tmp_path / "mine")
+    write_whole(tmp_path / "report.html", b"whole")
+    assert (tmp_path / "report.html").read_bytes() == b"whole"
+    assert not (tmp_path / "report.html").is_symlink()
+    assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_two_at_once_are_refused(tmp_path: Path, run_with: Any) -> None:

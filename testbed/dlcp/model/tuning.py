@@ -16,6 +16,7 @@ from pydantic import Field
 from dlcp.errors import Problem, Problems
 from dlcp.model.base import Frozen
 from dlcp.model.explain import read_as
+from dlcp.model.whole_file import write_whole
 
 FOLDER = "tuned"
 RUNS_A_POINT = 2
@@ -135,7 +136,5 @@ def write_record(experiment: Path, record: Record) -> Path:
     path.parent.mkdir(exist_ok=True)
     data = record.model_dump(mode="json", exclude_defaults=True) | {"format": record.format}
     text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
-    unfinished = path.with_suffix(".tmp")
-    unfinished.write_text(_HEAD.format(name=record.experiment) + text, encoding="utf-8")
-    unfinished.replace(path)
+    write_whole(path, (_HEAD.format(name=record.experiment) + text).encode())
     return path

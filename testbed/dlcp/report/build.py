@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from rich.console import Console
 
 from dlcp.errors import ExitCode
 from dlcp.model.experiment import Expectation
+from dlcp.model.whole_file import write_whole
 from dlcp.report.changes import changes
 from dlcp.report.checks import problems
 from dlcp.report.comparison import compare
@@ -82,9 +82,9 @@ def report(
     written = []
     for name, frame in all_tables(comparison, outcomes, changed).items():
         written += [where / f"{name}.csv", where / f"{name}.parquet"]
-        _replace(written[-2], frame.to_csv(index=False).encode())
-        _replace(written[-1], _parquet(frame))
-    _replace(where / "report.html", page(comparison, outcomes, wrong, changed).encode())
+        write_whole(written[-2], frame.to_csv(index=False).encode())
+        write_whole(written[-1], _parquet(frame))
+    write_whole(where / "report.html", page(comparison, outcomes, wrong, changed).encode())
     statuses = dict(Counter(str(run.result.status) for run in loaded.runs))
     summary = ReportSummary(loaded.experiment, where / "report.html", tuple(written), headline(comparison), outcomes,
                             wrong, statuses, changed is None or changed.comparable)  # fmt: skip
@@ -104,10 +104,3 @@ def _parquet(frame: pd.DataFrame) -> bytes:
     buffer = io.BytesIO()
     frame.astype(dict.fromkeys(mixed, "string")).to_parquet(buffer, index=False)
     return buffer.getvalue()
-
-
-def _replace(file: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    partial = file.with_name(file.name + ".part")
-    partial.write_bytes(content)
-    os.replace(partial, file)

@@ -5,7 +5,6 @@ Words about what was published, and why, are those of the experiment files (`exp
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from pathlib import Path
 from dlcp.errors import Problem
 from dlcp.model.experiment import Expectation
 from dlcp.model.metrics import METRICS, Metric
+from dlcp.model.whole_file import write_whole
 from dlcp.report import style
 from dlcp.report.across_plots import along_axis, speedups
 from dlcp.report.before import before
@@ -76,9 +76,7 @@ def write(chapters: Sequence[Chapter], out: Path) -> Path:
     if not any(one.comparison for one in told):
         raise Problem(str(out / PAGE), "there is no run to write of", "dlcp paper makes them")
     page = out / PAGE
-    partial = page.with_name(page.name + ".part")
-    partial.write_text("\n".join(_page(told, out)) + "\n", encoding="utf-8")
-    os.replace(partial, page)
+    write_whole(page, ("\n".join(_page(told, out)) + "\n").encode())
     return page
 
 

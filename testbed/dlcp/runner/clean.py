@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlcp.model.whole_file import remove_entry
 from dlcp.runner.store import Store, stores
 
 
@@ -49,19 +49,12 @@ def remove(results: Path, *, with_results: bool = False) -> Cleaning:
         with Store(results, folder.name).locked():  # removes unfinished runs itself
             for leftover in found.leftovers:
                 if leftover.path.parent == folder:
-                    _remove(leftover.path)
+                    remove_entry(leftover.path)
         if not any(folder.iterdir()):
             folder.rmdir()
     return found
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
 def _leftover(path: Path, what: str) -> Leftover:
-    inside = path.rglob("*") if path.is_dir() else [path]
-    return Leftover(path, what, sum(file.stat().st_size for file in inside if file.is_file()))
+    inside = path.rglob("*") if path.is_dir() and not path.is_symlink() else [path]
+    return Leftover(path, what, sum(file.lstat().st_size for file in inside if not file.is_dir() or file.is_symlink()))

@@ -18,6 +18,7 @@ from dlcp.errors import Problem
 from dlcp.model.inventory import Lab
 from dlcp.model.json_text import parse_json
 from dlcp.model.qos import QosIntent
+from dlcp.model.whole_file import write_whole
 from dlcp.switches.lab.render import Rendered
 
 FOLDER = "deployments"
@@ -90,9 +91,7 @@ def write_plan(folder: Path, lab: Lab, intent: QosIntent, rendered: Mapping[str,
 def write_json(path: Path, data: Any) -> None:
     """Whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".tmp")
-    partial.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(path)
+    write_whole(path, (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

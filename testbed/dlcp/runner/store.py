@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from dlcp.errors import Problem
 from dlcp.model.result import RESULT_FILE, TABLE_SINCE, TABLES, RunResult
 from dlcp.model.stored import damaged_tables, read_result, record_tables
 from dlcp.model.tables import check_table, table_path
+from dlcp.model.whole_file import remove_entry
 
 UNFINISHED = ".tmp"
 _RUN = re.compile(r"[0-9a-f]{12}")
@@ -55,7 +55,7 @@ class Store:
             if not _try_lock(descriptor):
                 raise Problem(str(self.folder), "another dlcp is making runs here", "wait for it, or use --results")
             for stale in self.unfinished():
-                shutil.rmtree(stale)
+                remove_entry(stale)
             yield
         finally:
             os.close(descriptor)
@@ -71,7 +71,7 @@ class Store:
             os.close(descriptor)
 
     def unfinished(self) -> list[Path]:
-        """Folders of runs that are being made, or were when their owner was killed."""
+        """Folders of runs that are being made, or were when their owner was killed; and links in their place."""
         return sorted(path for path in self.folder.glob(f"*{UNFINISHED}") if _is_unfinished(path))
 
     def finished(self) -> list[Path]:
@@ -114,11 +114,11 @@ class Store:
         for path in (*unfinished.rglob("*"), unfinished):
             _sync(path)
         final = self.folder / result.run_id
-        if final.exists():
+        if os.path.lexists(final):
             replaced = self.folder / f"{result.run_id}.replaced{UNFINISHED}"
             final.rename(replaced)
             unfinished.rename(final)
-            shutil.rmtree(replaced)
+            remove_entry(replaced)
         else:
             unfinished.rename(final)
         _sync(self.folder)
@@ -160,7 +160,7 @@ def stores(results: Path) -> list[Store]:
 
 
 def _is_unfinished(path: Path) -> bool:
-    return path.is_dir() and _UNFINISHED_RUN.fullmatch(path.name) is not None
+    return (path.is_dir() or path.is_symlink()) and _UNFINISHED_RUN.fullmatch(path.name) is not None
 
 
 def _try_lock(descriptor: int) -> bool:
