@@ -119,6 +119,19 @@ def test_a_bad_line_is_found_by_the_comparison(lab: StubLab, switches: dict[str,
     assert not any(switch.sessions for switch in switches.values())
 
 
+def test_an_unknown_host_key_is_refused_whatever_the_environment_says(
+    lab: StubLab, switches: dict[str, EosSwitch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ANSIBLE_HOST_KEY_AUTO_ADD", "ANSIBLE_PARAMIKO_HOST_KEY_AUTO_ADD"):
+        monkeypatch.setenv(name, "True")
+    known = lab.folder / "known_hosts"
+    known.write_text(known.read_text().splitlines()[0] + "\n")
+    done = lab.play("preflight")
+    assert done.returncode != 0
+    assert switches["s1"].history != []
+    assert switches["s2"].history == []
+
+
 @pytest.mark.long
 def test_a_stranger_s_host_key_is_refused(lab: StubLab, switches: dict[str, EosSwitch]) -> None:
     known = lab.folder / "known_hosts"

@@ -182,6 +182,50 @@ def test_what_people_know_fills_it_and_is_kept_when_it_is_made_again(tmp_path: P
     assert inventory_text(make_inventory("dumbbell-8", path)) == text, "the same again: it can be diffed"
 
 
+REFUSED = {
+    "everywhere": ("    ansible_user: admin\n", "    ansible_ssh_args: -q\n    ansible_user: admin\n",
+                   "ansible_ssh_args"),
+    "of a group": ("        dlcp_chip: cpu\n", "        ansible_connection: local\n        dlcp_chip: cpu\n",
+                   "ansible_connection"),
+    "of a host": ("{ansible_host: 10.1.0.11,", "{ansible_host_key_checking: false, ansible_host: 10.1.0.11,",
+                  "ansible_host_key_checking"),
+    "another address": ("{ansible_host: 10.1.0.11,", "{ansible_host: 10.1.0.11, ansible_ssh_host: 10.9.9.9,",
+                        "ansible_ssh_host"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "word"), REFUSED.values(), ids=list(REFUSED))
+def test_how_devices_are_reached_is_not_an_inventorys_to_say(tmp_path: Path, old: str, new: str, word: str) -> None:
+    text = LAB.replace(old, new)
+    assert text != LAB
+    with pytest.raises(Problems) as caught:
+        load_inventory(write(tmp_path, text))
+    line = next(number for number, line in enumerate(text.splitlines(), 1) if word in line)
+    (problem,) = caught.value.problems
+    assert problem.where.rsplit(":", 2)[1] == str(line)
+    assert problem.what == f"`{word}` is the playbooks' to say, not an inventory's"
+
+
+def test_words_of_other_groups_and_harmless_ones_are_left_alone(tmp_path: Path) -> None:
+    others = "    others: {hosts: {localhost: {ansible_connection: local}}}\n"
+    text = LAB.replace("    dlcp_hosts:\n", f"{others}    dlcp_hosts:\n")
+    text = text.replace("    ansible_user: admin\n", "    ansible_user: admin\n    ansible_ssh_extra_args: -J jump\n")
+    assert load_inventory(write(tmp_path, text)).name == "rack"
+
+
+@pytest.mark.parametrize("name", ["my lab", "l%h", "a$HOME", 'a"b', "a\\b"])
+def test_a_folder_that_ssh_cannot_be_given_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    path = write(folder, LAB)
+    if name == "my lab":
+        assert load_inventory(path).switches["s1"].login.known_hosts == folder / "known_hosts"
+        return
+    with pytest.raises(Problems, match="ssh cannot be given a path with") as caught:
+        load_inventory(path)
+    assert any(repr(str(folder / "known_hosts")) in problem.what for problem in caught.value.problems)
+
+
 def test_facts_about_a_node_that_is_not_there_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path, LAB.replace("        s2:\n", "        spine2:\n"))
     with pytest.raises(Problems, match=r"21:9: spine2 is none of the topology's dlcp_switches"):

@@ -30,6 +30,7 @@ from dlcp.model.inventory import (
 from dlcp.model.load import in_order, load_topology
 from dlcp.model.new_inventory import gaps
 from dlcp.model.notes import Notes
+from dlcp.model.ssh_words import is_connection_word, ssh_path
 from dlcp.model.topology import Graph, Topology, TopologyKind
 from dlcp.model.units import WRITTEN
 from dlcp.paths import SWITCH_CONFIGS
@@ -62,6 +63,9 @@ class _Reader:
     def lab(self) -> Lab | None:
         """The lab, or None when anything is wrong."""
         self.notes.problems += secret_words(self.document)
+        self._refuse_connection_words(("all", "vars"))
+        for group in (SWITCHES, HOSTS):
+            self._refuse_connection_words(("all", "children", group))
         for loc, gap in gaps(self.document.data):
             self.notes.wrong(loc, f"still to be filled in: {gap}", key=str(loc[-1]).startswith(FILL_IN))
         if self.notes.problems:
@@ -87,6 +91,23 @@ class _Reader:
             },
         )  # fmt: skip
         return None if self.notes.problems else found
+
+    def _refuse_connection_words(self, loc: Loc) -> None:
+        """Note every word at `loc` and below that would change how devices are reached."""
+        data = self.document.get(loc)
+        for word in data if isinstance(data, dict) else ():
+            if isinstance(word, str) and is_connection_word(word):
+                hint = "remove it; more options of ssh go into ansible_ssh_extra_args"
+                self.notes.wrong((*loc, word), f"`{word}` is the playbooks' to say, not an inventory's", hint, key=True)
+            self._refuse_connection_words((*loc, word))
+
+    def _check_path(self, loc: Loc, path: Path) -> Path:
+        """Return a path that ssh is given, noted when ssh cannot be given it."""
+        try:
+            ssh_path(str(path))
+        except ValueError as error:
+            self.notes.wrong(loc, str(error), "rename the folder or the file")
+        return path
 
     def _members(self, group: str, kind: Any) -> dict[str, Any]:
         """Each member's words, None where they are wrong."""
@@ -225,10 +246,13 @@ class _Reader:
         return len(self.notes.problems) == before
 
     def _login(self, said: SwitchWords | HostWords, words: LabWords) -> Login:
+        key = self.folder / Path(said.ansible_ssh_private_key_file).expanduser()
+        known_hosts = self.folder / Path(words.dlcp_known_hosts).expanduser()
+        loc: Loc = ("all", "vars")
         return Login(
             address=said.ansible_host, port=said.ansible_port, user=said.ansible_user,
-            key=self.folder / Path(said.ansible_ssh_private_key_file).expanduser(),
-            known_hosts=self.folder / Path(words.dlcp_known_hosts).expanduser(),
+            key=self._check_path((*loc, "ansible_ssh_private_key_file"), key),
+            known_hosts=self._check_path((*loc, "dlcp_known_hosts"), known_hosts),
         )  # fmt: skip
 
 

@@ -120,7 +120,12 @@ def _environment() -> dict[str, str]:
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_HOST_KEY_CHECKING": "True",  # ansible-runner says False where nobody says otherwise
-    }
+        # Variables of plays outdo these (playbooks/vars/connection.yml); but nothing of the caller's is to be read.
+        "ANSIBLE_SSH_HOST_KEY_CHECKING": "True", "ANSIBLE_PARAMIKO_HOST_KEY_CHECKING": "True",
+        "ANSIBLE_NETCONF_HOST_KEY_CHECKING": "True",
+        "ANSIBLE_HOST_KEY_AUTO_ADD": "False", "ANSIBLE_PARAMIKO_HOST_KEY_AUTO_ADD": "False",
+        "ANSIBLE_SSH_ARGS": "", "ANSIBLE_SSH_COMMON_ARGS": "",
+    }  # fmt: skip
 
 
 def _event(raw: Mapping[str, Any]) -> Event | None:

@@ -27,6 +27,7 @@ from dlcp import paths
 from dlcp.errors import MachineCannot, Problem, Problems
 from dlcp.model.inventory import SSH_PORT
 from dlcp.model.load import load_topology
+from dlcp.model.ssh_words import ssh_path
 from dlcp.model.topology import Graph, Topology, TopologyKind
 from dlcp.model.units import WRITTEN
 from dlcp.substrates.devices import Devices
@@ -187,7 +188,7 @@ class NamespaceLab:
         lines = []
         for node in self.plan.nodes:
             lines += [f"Host {node}", f"  HostName {self.plan.management_address(node).ip}"]
-        lines += ["Host *", f"  User {USER}", f"  IdentityFile {self.folder / 'id_ed25519'}"]
+        lines += ["Host *", f"  User {USER}", f"  IdentityFile {ssh_path(str(self.folder / 'id_ed25519'))}"]
         options = ssh_options(self.folder)[1::2]
         return "\n".join([*lines, *("  " + option.replace("=", " ", 1) for option in options)]) + "\n"
 

@@ -6,6 +6,7 @@ between two switches is a /31 of 198.19.0.0/16. 198.18.0.0/15 is set aside for b
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +16,7 @@ from typing import Any
 
 from dlcp.errors import Problem
 from dlcp.model.inventory import HOSTS, SSH_PORT, SWITCHES
+from dlcp.model.ssh_words import ssh_path
 from dlcp.model.topology import Graph
 
 MANAGEMENT = IPv4Network("10.200.0.0/24")
@@ -134,7 +136,7 @@ class LabPlan:
             "dlcp_known_hosts": "known_hosts",
             "ansible_user": USER,
             "ansible_ssh_private_key_file": str(folder / "id_ed25519"),
-            "ansible_ssh_common_args": " ".join(ssh_options(folder)),
+            "ansible_ssh_extra_args": shlex.join(ssh_options(folder)),  # for `ansible` in a lab's shell
             "ansible_python_interpreter": python,
             "dlcp_python": python,
         }
@@ -171,7 +173,7 @@ class LabPlan:
 def ssh_options(folder: Path) -> list[str]:
     """Words for ssh: the lab's own known hosts and no others, no question asked, no password tried."""
     options = {
-        "UserKnownHostsFile": folder / "known_hosts",
+        "UserKnownHostsFile": ssh_path(str(folder / "known_hosts")),
         "GlobalKnownHostsFile": "/dev/null",
         "StrictHostKeyChecking": "yes",
         "IdentitiesOnly": "yes",

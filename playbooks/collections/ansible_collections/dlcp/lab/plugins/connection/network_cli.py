@@ -29,6 +29,13 @@ class Connection(network_cli.Connection):  # type: ignore[misc]
 
     transport = "dlcp.lab.network_cli"
 
+    def set_options(self, task_keys: Any = None, var_options: Any = None, direct: Any = None) -> None:
+        """Take options, but never one that trusts an unknown host key, wherever it is said."""
+        super().set_options(task_keys=task_keys, var_options=var_options, direct=direct)
+        for plugin in (self, self.ssh_type_conn):
+            plugin.set_option("host_key_checking", True)
+            plugin.set_option("host_key_auto_add", False)
+
     def _connect(self) -> Any:
         """Connect. AnsibleConnectionFailure when the file is not there: nothing is trusted then."""
         trusted = self.get_option("known_hosts")

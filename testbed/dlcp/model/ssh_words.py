@@ -1,0 +1,38 @@
+"""What ssh and Ansible take from a lab's inventory: paths, and the words that decide how a device is reached."""
+
+from __future__ import annotations
+
+import re
+
+_UNUSABLE = re.compile(r"""["\\$%\x00-\x1f\x7f]""")
+"""In a value of ssh's configuration: quotes and escapes that versions of ssh read differently, and the beginnings of
+environment variables and of tokens such as %h."""
+
+ALLOWED_SSH_WORDS = frozenset({
+    "ansible_ssh_private_key_file", "ansible_ssh_extra_args", "ansible_ssh_retries", "ansible_ssh_timeout",
+    "ansible_ssh_pipelining", "ansible_ssh_transfer_method", "ansible_ssh_use_tty",
+})  # fmt: skip
+"""Words of ssh's connection that an inventory may say. ansible_ssh_extra_args stands behind the playbooks' own options,
+of which ssh takes the first."""
+
+_CONNECTION_WORD = re.compile(
+    r"ansible_(connection|host_key_checking|lab_known_hosts|control_path|private_key\w*|pkcs11_provider"
+    r"|(ssh|sftp|scp|paramiko|libssh|netconf)_\w+|network_cli_ssh_type)|dlcp_known_hosts_path"
+)
+
+
+def ssh_path(path: str) -> str:
+    """Return a path as a value of ssh's configuration, in quotes, so that spaces stay in it.
+
+    ValueError when the path has a character that cannot be quoted there.
+    """
+    unusable = _UNUSABLE.search(path)
+    if unusable:
+        raise ValueError(f"{path!r}: ssh cannot be given a path with {unusable.group()!r}")
+    return f'"{path}"'
+
+
+def is_connection_word(word: str) -> bool:
+    """Return whether a variable of Ansible would change how devices are reached or whose host keys count. That is the
+    playbooks' to say (playbooks/vars/connection.yml), never an inventory's."""
+    return _CONNECTION_WORD.fullmatch(word) is not None and word not in ALLOWED_SSH_WORDS
