@@ -2,7 +2,8 @@
 # Installs what the testbed needs, and nothing twice.  Usage: testbed/setup.sh use|test
 #   1. Debian packages by apt where we are root, each with its reason; elsewhere it says what to ask root for.
 #   2. a virtual environment in .venv, from pyproject.toml.
-#   3. into .venv, as files only, what would come with a service or far too much: sshd, redis-server, Ansible collections.
+#   3. into .venv, as files only, what would come with a service or far too much: sshd, redis-server, Ansible collections,
+#      SONiC's YANG models.
 # No package that starts or enables a service is ever installed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -52,7 +53,12 @@ missing_packages() {  # one line each: package, reason
         need libbpf-dev "headers of the switch program" test -e /usr/include/bpf/bpf_helpers.h
         need iperf3 "an independent tool that sees how switch ports buffer" command -v iperf3
         need redis-tools "redis, the database that a SONiC switch keeps its configuration in" test -x /usr/bin/redis-check-rdb
+        need "$(yanglint_package)" "yanglint, which checks what is rendered for SONiC against its YANG models" command -v yanglint
     fi
+}
+
+yanglint_package() {  # its name has the version of libyang in some releases
+    if apt-cache show libyang2-tools 2>/dev/null | grep -q ^Package; then echo libyang2-tools; else echo libyang-tools; fi
 }
 
 install_packages() {
@@ -164,6 +170,21 @@ UNPACK
     fi
 }
 
+fetch_yang_models() {  # 4 MB of a repository that is not ours to ship from; asked for once
+    local place=.venv/share/sonic-yang-models source=${SONIC_YANG_SOURCE:-https://github.com/sonic-net/sonic-buildimage}
+    if [ -n "${SONIC_YANG_DIR:-}" ] || [ -d "$place" ] || [ -e "$place.absent" ]; then return; fi
+    say "SONiC's YANG models into $place"
+    mkdir -p .venv/share
+    if GIT_TERMINAL_PROMPT=0 timeout 120 git clone --quiet --depth 1 --filter=blob:none --sparse "$source" "$scratch/sonic" &&
+        timeout 120 git -C "$scratch/sonic" sparse-checkout set src/sonic-yang-models &&
+        [ -d "$scratch/sonic/src/sonic-yang-models/yang-models" ]; then
+        mv "$scratch/sonic/src/sonic-yang-models" "$place"
+    else
+        touch "$place.absent"
+        say "they could not be fetched; the tests that need them say so. Remove $place.absent to try again"
+    fi
+}
+
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
@@ -175,4 +196,5 @@ fetch_sshd
 if [ "$level" = test ]; then
     link_redis
     fetch_collections
+    fetch_yang_models
 fi

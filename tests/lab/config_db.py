@@ -31,7 +31,13 @@ AS_SHIPPED: dict[str, dict[str, dict[str, Any]]] = {
     "BUFFER_QUEUE": {f"{port}|0-7": {"profile": "egress_lossy_profile"} for port in PORTS},
     "SCHEDULER": {"scheduler.0": {"type": "DWRR", "weight": "14"}},
     "WRED_PROFILE": {
-        "AZURE_LOSSLESS": {"ecn": "ecn_all", "wred_green_enable": "true", "green_max_threshold": "2097152"}
+        "AZURE_LOSSLESS": {
+            "ecn": "ecn_all",
+            "wred_green_enable": "true",
+            "green_min_threshold": "1048576",
+            "green_max_threshold": "2097152",
+            "green_drop_probability": "5",
+        }
     },
     "DSCP_TO_TC_MAP": {"AZURE": {"0": "1", "8": "0"}},
     "QUEUE": {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from device_modules import dlcp_tables
 from sonic_yang import judged, load_models, to_xml
 from test_sonic_tables import PATCHES, PORTS
 
-MODELS = os.environ.get("SONIC_YANG_DIR", "")
+FETCHED = Path(sys.prefix) / "share" / "sonic-yang-models"
+"""Where testbed/setup.sh puts them."""
+MODELS = Path(os.environ.get("SONIC_YANG_DIR") or FETCHED)
 PORT_MODEL = """
 module sonic-port {
   namespace "urn:test:sonic-port"; prefix port;
@@ -111,14 +114,70 @@ def test_a_folder_without_models_is_said(tmp_path: Path) -> None:
         models_in(tmp_path / "empty", tmp_path)
 
 
+@pytest.mark.parametrize("named", ["", "yang-models"])
+def test_templates_beside_the_models_are_rendered(own: Path, tmp_path: Path, named: str) -> None:
+    """As sonic-buildimage has them since 2026; either folder may be named."""
+    source = tmp_path / "sonic-yang-models"
+    source.mkdir()
+    own.rename(source / "yang-models")
+    (source / "yang-templates").mkdir()
+    (source / "yang-models" / "sonic-qos.yang.j2").rename(source / "yang-templates" / "sonic-qos.yang.j2")
+    assert set(models_in(source / named, tmp_path).tables) == {"PORT", "DSCP_TO_TC_MAP", "QUEUE", "PFC_WD"}
+
+
+METADATA_MODEL = """
+module sonic-metadata {
+  namespace "urn:test:sonic-metadata"; prefix meta;
+  container sonic-metadata { container METADATA { leaf kind { type string; } } }
+}
+"""
+
+
 @needs_yanglint
-@pytest.mark.skipif(
-    not MODELS,
-    reason="SONiC's own models are not here; git clone sonic-net/sonic-buildimage and set "
-    "SONIC_YANG_DIR=…/src/sonic-yang-models/yang-models",
+def test_a_condition_on_a_module_without_data_is_judged_and_not_skipped(own: Path, tmp_path: Path) -> None:
+    (own / "sonic-metadata.yang").write_text(METADATA_MODEL)
+    condition = 'when "not(/meta:sonic-metadata/meta:METADATA/meta:kind) or /meta:sonic-metadata/meta:METADATA";'
+    model = QOS_MODEL.replace('import sonic-port { prefix port; }',
+                              'import sonic-port { prefix port; } import sonic-metadata { prefix meta; }')  # fmt: skip
+    model = model.replace("leaf min { type uint64; }", f"leaf min {{ {condition} type uint64; }}")
+    (own / "sonic-qos.yang.j2").write_text(model)
+    models = models_in(own, tmp_path)
+    assert judged(models, GOOD) == ""
+    assert "ust" in judged(models, GOOD | {"QUEUE": {"Ethernet0|3": {"min": "9", "max": "5"}}})
+
+
+needs_models = pytest.mark.skipif(
+    not MODELS.is_dir(),
+    reason=f"SONiC's own models are not here ({MODELS}); make setup-dev fetches them where github.com is reached, else "
+    "git clone sonic-net/sonic-buildimage and set SONIC_YANG_DIR=…/src/sonic-yang-models",
 )
+
+
+@needs_yanglint
+@needs_models
 @pytest.mark.parametrize("name", PATCHES)
 def test_what_is_deployed_is_valid_for_sonic_s_own_models(name: str, tmp_path: Path) -> None:
+    assert judged(models_in(MODELS, tmp_path), deployed(name)) == ""
+
+
+@needs_yanglint
+@needs_models
+@pytest.mark.parametrize(
+    ("table", "rows"),
+    [
+        ("WRED_PROFILE", {"X": {"ecn": "ecn_none", "green_min_threshold": "9", "green_max_threshold": "5"}}),
+        ("WRED_PROFILE", {"X": {"ecn": "ecn_none", "green_drop_probability": "101"}}),
+        ("QUEUE", {"Ethernet4|3": {"wred_profile": "NONE_OF_THAT_NAME"}}),
+        ("DSCP_TO_TC_MAP", {"X": {"64": "1"}}),
+        ("SCHEDULER", {"X": {"type": "FASTEST"}}),
+    ],
+)
+def test_what_sonic_s_own_models_forbid_is_found(table: str, rows: Any, tmp_path: Path) -> None:
+    tables = deployed("dlcp-wred")
+    assert judged(models_in(MODELS, tmp_path), tables | {table: tables.get(table, {}) | rows}) != ""
+
+
+def deployed(name: str) -> Any:
+    """CONFIG_DB with a shipped intent deployed upon what a switch comes with."""
     original = dlcp_tables.scope_of(AS_SHIPPED, PORTS)
-    wanted = dlcp_tables.with_scope(AS_SHIPPED, dlcp_tables.intended(PATCHES[name], original, PORTS), PORTS)
-    assert judged(models_in(Path(MODELS), tmp_path), wanted) == ""
+    return dlcp_tables.with_scope(AS_SHIPPED, dlcp_tables.intended(PATCHES[name], original, PORTS), PORTS)
