@@ -136,7 +136,8 @@ struct dlcp_destination {
 	uint32_t elements;
 	uint8_t placement;      /* enum dlcp_placement */
 	const struct dlcp_bound *bound; /* for this message instead of the declared one; NULL: that one. Copied */
-	const struct dlcp_deadline *deadlines; /* any of them closes it. Copied. A tensor that must arrive has none */
+	const struct dlcp_deadline *deadlines; /* any of them closes it, once all that must arrive is there.
+						* Copied. A tensor that must arrive has none */
 	uint32_t deadline_count; /* DLCP_DEADLINES at most */
 	uint16_t *contributors; /* NULL, or one by packet, the protocol's until the completion: how many ranks' values
 				 * it sums up, as the sender said, 0 in a hole; DLCP_PLACE_ADD adds to what is there */

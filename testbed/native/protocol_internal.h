@@ -96,7 +96,7 @@ struct incoming {
 	uint32_t elements, packets, capacity;
 	uint64_t *bitmap;
 	uint32_t arrived;
-	uint32_t must_arrive, must_arrived; /* packets that must; NONE while a DONE has yet to say how many */
+	uint32_t must_arrive, must_arrived; /* packets that must; NONE while the sender has yet to say how many */
 	uint64_t delivered_bytes, needed_bytes;
 	double energy;          /* of the message: exact once a DONE came, before that not less than it is */
 	double delivered_energy;

@@ -89,7 +89,9 @@ static void prepare(struct incoming *message, const struct dlcp_tensor *shape, c
 	message->first_ns = 0;
 	message->start_ns = now_ns;
 	message->pass_over = false;
-	message->must_arrive = message->must_arrived = 0;
+	message->must_arrived = 0;
+	/* How many packets must arrive, only the sender knows; that there may be some is known before it says anything. */
+	message->must_arrive = message->key.leg == DLCP_PUSH && shape->must_arrive_ppm ? NONE : 0;
 	if (to->contributors && to->placement != DLCP_PLACE_ADD)
 		memset(to->contributors, 0, message->packets * sizeof *to->contributors);
 }
@@ -355,6 +357,8 @@ static void accept(struct dlcp_protocol *protocol, struct peer *peer, struct inc
 	place(message, packet, header, payload);
 	if (!message->arrived++) {
 		message->first_ns = now_ns;
+		if (!message->pass_over)
+			message->must_arrive = 0; /* unless this packet's flags say otherwise, below */
 		count_from_first(peer, message);
 	}
 	message->delivered_bytes += (uint64_t)header->count * dlcp_element_bytes(message->dtype);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from test_protocol_loss import contents, index, lossless, pair, send, under_way
@@ -12,6 +14,7 @@ from dlcp.transport._native import lib
 ELEMENTS = 36_000
 PACKETS = 100
 KEY = (0, 0, 0)
+Packets = Callable[[Packet], bool]
 LIMIT_NS = 5_000 * MS
 
 
@@ -185,6 +188,62 @@ def test_the_largest_gradients_are_waited_for_after_the_deadline() -> None:
     assert done.end_ns > 400 * MS
     assert np.array_equal(buffer[40 * 360 : 50 * 360], data[40 * 360 : 50 * 360])
     assert 0 < done.lost_bytes <= 20 * 1440, "the others were not waited for"
+
+
+def push_of_largest(
+    late: Packets, *, tag_all: int = 1, value: float = 1_000.0, share_ppm: int = 0
+) -> tuple[World, Floats]:
+    """A push of which packets 40 to 49 must arrive; its receiver's deadline is 100 ms. late: what comes after 300 ms
+    only; packets 60 to 69 come after 1 s."""
+    world = pair(ELEMENTS, tag_all=tag_all, resend_last=1)
+    for node in world.nodes.values():
+        node.declare(1, ELEMENTS, must_arrive_ppm=100_000)
+    data = contents(0, KEY, ELEMENTS)
+    data[40 * 360 : 50 * 360] *= value
+
+    def network(w: World, packet: Packet) -> None:
+        slow = packet.type == lib.DLCP_DATA and index(packet) in range(60, 70)
+        if w.now_ns >= (1_000 if slow else 300 if late(packet) else 0) * MS:
+            lossless(w, packet)
+
+    world.network = network
+    buffer = np.full(ELEMENTS, np.nan, np.float32)
+    world.nodes[1].receive(0, (0, 1, 0), buffer, 0, deadline=(100 * MS, 0, share_ppm))
+    world.nodes[0].send(1, (0, 1, 0), data, 0)
+    finish(world)
+    return world, buffer
+
+
+@pytest.mark.parametrize("share_ppm", [0, 100_000])
+@pytest.mark.parametrize("late", ["everything", "data"])
+def test_what_must_arrive_is_waited_for_though_nothing_came(late: str, share_ppm: int) -> None:
+    """A share of 0 is of what may be missing. That some packets may not is declared at both ends."""
+    world, buffer = push_of_largest(lambda p: late == "everything" or p.type == lib.DLCP_DATA, share_ppm=share_ppm)
+    done = world.nodes[1].done[0]
+    assert done.end_ns > 300 * MS
+    assert buffer[40 * 360 : 50 * 360].all()
+    if late == "data":  # the DONE that says how many they are came first
+        assert done.end_ns < 1_000 * MS
+        assert done.lost_bytes >= 10 * 1440, "the others are not waited for"
+
+
+@pytest.mark.parametrize(("tag_all", "value"), [(1, np.inf), (0, 1.0)])
+def test_a_sender_that_marks_nothing_has_nothing_to_wait_for(tag_all: int, value: float) -> None:
+    """Gradients that are not finite, or messages that nobody measures: the first packet says that none must arrive."""
+    world, _ = push_of_largest(lambda p: True, tag_all=tag_all, value=value)
+    done = world.nodes[1].done[0]
+    assert 300 * MS < done.end_ns == done.first_ns
+
+
+def test_pulls_of_such_a_tensor_close_at_once() -> None:
+    """Only pushes have packets that must arrive."""
+    world = pair(ELEMENTS, tag_all=1)
+    for node in world.nodes.values():
+        node.declare(1, ELEMENTS, must_arrive_ppm=100_000)
+    world.nodes[1].receive(0, (0, 1, 1), np.empty(ELEMENTS, np.float32), 0, deadline=(100 * MS, 0, 0))
+    world.run(200 * MS)
+    world.run_node(world.nodes[1])
+    assert [done.end_ns for done in world.nodes[1].done] == [100 * MS]
 
 
 @pytest.mark.parametrize("tag_all", [0, 1])

@@ -70,7 +70,8 @@ class Deadline:
 
     at_s: an instant (CLOCK_MONOTONIC). after_first_s: so long after the message's first packet came. The earlier one;
     inf is never. share: of the bytes, that must be there even then; 0 asks for nothing. Before it, and while less
-    is there, the bound rules. Packets and tensors that must arrive are waited for all the same.
+    is there, the bound rules. Packets and tensors that must arrive are waited for all the same: a push of a tensor
+    that is declared with some stays open until the sender has told how many they are, even if nothing of it came.
     """
 
     share: float
