@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from datetime import datetime, timedelta
@@ -11,6 +12,7 @@ import pytest
 
 from dlcp.substrates import provenance
 
+NOBODY = 65534
 PAGE, RECORD, CODE = "analysis/RESULTS.md", "testbed/experiments/tuned/headline.yaml", "testbed/dlcp/cli.py"
 
 
@@ -34,6 +36,17 @@ def test_what_the_program_itself_writes_is_no_other_tree(checkout: Path, changed
     found = provenance.collect(seed=1)
     assert found["dirty"] is dirty
     assert len(found["commit"]) == 40
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a checkout away; run as root")
+def test_a_checkout_of_another_user_has_a_commit(checkout: Path) -> None:
+    """Git refuses such a one, as an ordinary user meets in a clone that root made."""
+    (checkout / CODE).write_text("otherwise\n")
+    for path in (checkout, *checkout.rglob("*")):
+        os.chown(path, NOBODY, NOBODY)
+    found = provenance.collect(seed=1)
+    assert len(found["commit"]) == 40
+    assert found["dirty"] is True
 
 
 def test_a_result_says_when_it_was_made() -> None:

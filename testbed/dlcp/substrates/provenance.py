@@ -54,10 +54,10 @@ _NOT_OF_RUNS = (":(exclude)analysis", ":(exclude)testbed/experiments/tuned")
 
 
 def _git(*arguments: str) -> str:
+    # git refuses a checkout of another user, whose configuration could name programs; ours runs this very code.
+    command = ["git", "-c", f"safe.directory={REPOSITORY}", "-C", str(REPOSITORY), *arguments]
     try:
-        done = subprocess.run(
-            ["git", "-C", str(REPOSITORY), *arguments], capture_output=True, text=True, check=False, timeout=10
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
