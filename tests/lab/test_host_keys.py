@@ -24,7 +24,7 @@ from stub_lab import StubLab, make_keys, write_inventory
 
 from dlcp.paths import REPOSITORY
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="an sshd needs root; run as root")
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="an sshd that lets root in needs root; run as root")
 
 PLAYBOOKS = REPOSITORY / "playbooks"
 REACH = f"""\
