@@ -176,7 +176,7 @@ class DlcpGroup(dist.ProcessGroup):
                 flat = tensor.detach().contiguous().view(-1)
                 finish = self._finisher(tensor, flat, average)
                 outcomes.append(self._ring.start("all_reduce", flat, _spans(tensor), finish))
-        return DlcpWork(all_of(outcomes, tensors))
+        return DlcpWork(all_of(outcomes, tensors, self._ring.reducer.callbacks))
 
     def _finisher(self, tensor: torch.Tensor, flat: torch.Tensor, average: bool) -> Callable[[], None]:
         """What is left to do with a sum: every rank does the same to the same bits."""

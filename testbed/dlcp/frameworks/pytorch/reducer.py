@@ -1,5 +1,7 @@
 """All-reduces of torch tensors over a ring: numbering, order, one thread that moves them on, and what went wrong.
 
+That thread runs nothing of the user's: callbacks of futures have threads of their own.
+
 All ranks call the same all-reduces in the same order. The n-th call for tensors of one shape takes slot n modulo
 SLOTS and iteration n div SLOTS, so every rank gives it the same name whatever has finished where; a slot that is still
 busy makes it wait its turn. A big tensor is cut into segments, tensors of the ring in their own right, that overlap.
@@ -18,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from dlcp.frameworks.pytorch.callbacks import CallbackThreads
 from dlcp.frameworks.pytorch.traffic import Losses
 from dlcp.frameworks.pytorch.watch import WatchedEndpoint
 from dlcp.frameworks.pytorch.work import Outcome
@@ -31,6 +34,8 @@ SLOTS = 4
 """All-reduces of one shape that may be under way at once; more wait their turn."""
 WAIT_SLICE_S = 0.25
 """How soon the thread sees that it is to end, or that an all-reduce is overdue."""
+CALLBACKS_AT_MOST_S = 5.0
+"""How long an end waits for callbacks that run. One that hangs must not hang the end, too."""
 DTYPES: dict[torch.dtype, Dtype] = {
     torch.float32: "float32",
     torch.float16: "float16",
@@ -86,7 +91,7 @@ class _Shape:
 
 
 class Reducer:
-    """A group's all-reduces by sum. `start` from any thread; callbacks run in the reducer's own.
+    """A group's all-reduces by sum. `start` from any thread. Callbacks of futures run in the threads `callbacks`.
 
     endpoint: of a rank that knows its two neighbours. bound: of one all-reduce; a tensor of fewer packets than
     must_arrive_below_packets loses nothing. timeout_s: how long one may take.
@@ -107,6 +112,7 @@ class Reducer:
         name: str,
     ) -> None:
         self.losses = Losses()
+        self.callbacks = CallbackThreads(f"dlcp-{name}-callback")
         self._calls = 0
         self._endpoint = endpoint
         self._rank = rank
@@ -140,7 +146,7 @@ class Reducer:
             slot, iteration = shape.slots[call % SLOTS], call // SLOTS
             self._calls += 1
             name = f"all_reduce {self._calls} ({elements} × {dtype})"
-            outcome = Outcome(tensor)
+            outcome = Outcome(tensor, self.callbacks)
             job = _Job(name, as_values(tensor), outcome, finish, time.monotonic() + self._timeout_s)
             slot.queue.append((job, iteration))
             self._active += 1
@@ -163,6 +169,7 @@ class Reducer:
         if threading.current_thread() is not self._thread:
             self._thread.join()
         self._fail(why)
+        self.callbacks.close(CALLBACKS_AT_MOST_S)
 
     def has_room(self, elements: int, dtype: torch.dtype, spans: Spans) -> bool:
         """Whether a tensor can be named: there are numbers for so many tensors of different shapes."""

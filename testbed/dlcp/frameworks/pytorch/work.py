@@ -3,32 +3,64 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from dlcp.frameworks.pytorch.callbacks import CallbackThreads
+
 
 class Outcome:
     """The end of one operation, told once by the thread that sees it, awaited by any.
 
-    future: completes with `value`, or with the error. Callbacks of it run in the telling thread.
+    future: completes with `value`, or with the error. Callbacks of it run in one of the callback threads, so a callback
+    may wait for any other operation. Only who asks for the future pays for it.
     """
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Any, callbacks: CallbackThreads) -> None:
         self.value = value
         self.error: Exception | None = None
+        self.callbacks = callbacks
         self._over = threading.Event()
-        self._promise: torch.futures.Future[None] = torch.futures.Future()
-        # Only an error that leaves a callback is one for C++ too; set_exception's would be a value there.
-        self.future: torch.futures.Future[Any] = self._promise.then(self._told)
+        self._lock = threading.Lock()
+        self._watchers: list[Callable[[], None]] = []
+        self._promise: torch.futures.Future[None] | None = None
+        self._future: torch.futures.Future[Any] | None = None
+
+    @property
+    def future(self) -> torch.futures.Future[Any]:
+        """The same future each time."""
+        with self._lock:
+            if self._future is None:
+                self._promise = torch.futures.Future()
+                # Only an error that leaves a callback is one for C++ too; set_exception's would be a value there.
+                self._future = self._promise.then(self._value_or_error)
+                if self._over.is_set():
+                    self._promise.set_result(None)  # in this thread: nobody has added a callback yet
+            return self._future
 
     def tell(self, error: Exception | None = None) -> None:
-        """It is over."""
-        self.error = error
-        self._over.set()
-        self._promise.set_result(None)
+        """Set the end of the operation. Returns without having run a callback of the future."""
+        with self._lock:
+            self.error = error
+            self._over.set()
+            watchers, self._watchers = self._watchers, []
+            promise = self._promise
+        for watcher in watchers:
+            watcher()
+        if promise is not None:
+            self.callbacks.run(lambda: promise.set_result(None))
+
+    def when_over(self, watcher: Callable[[], None]) -> None:
+        """Call a function of ours, which must not wait, in the thread that tells; at once if it has been told."""
+        with self._lock:
+            if not self._over.is_set():
+                self._watchers.append(watcher)
+                return
+        watcher()
 
     def is_over(self) -> bool:
         """Whether it has been told."""
@@ -42,18 +74,18 @@ class Outcome:
             raise self.error
         return True
 
-    def _told(self, _: object) -> Any:
+    def _value_or_error(self, _: object) -> Any:
         if self.error is not None:
             raise self.error
         return self.value
 
 
-def all_of(outcomes: list[Outcome], value: Any) -> Outcome:
+def all_of(outcomes: list[Outcome], value: Any, callbacks: CallbackThreads) -> Outcome:
     """Over when all are, with this value; its error is the first one's."""
-    joint = Outcome(value)
+    joint = Outcome(value, callbacks)
     lock, left = threading.Lock(), len(outcomes)
 
-    def one_is_over(_: object) -> None:
+    def one_is_over() -> None:
         nonlocal left
         with lock:
             left -= 1
@@ -62,7 +94,7 @@ def all_of(outcomes: list[Outcome], value: Any) -> Outcome:
             joint.tell(next((outcome.error for outcome in outcomes if outcome.error is not None), None))
 
     for outcome in outcomes:
-        outcome.future.add_done_callback(one_is_over)
+        outcome.when_over(one_is_over)
     if not outcomes:
         joint.tell()
     return joint
