@@ -374,6 +374,8 @@ import dlcp.frameworks.pytorch
 assert state() == before
 assert torch.distributed.Backend.default_device_backend_map["cpu"] == "gloo"
 assert "dlcp" in torch.distributed.Backend.backend_list
+import sys
+assert "torch._dynamo" not in sys.modules  # 1.4 s
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 

@@ -21,6 +21,7 @@ from dlcp.frameworks.pytorch.options import DlcpOptions
 from dlcp.frameworks.pytorch.reducer import DTYPES, Span
 from dlcp.frameworks.pytorch.ring_group import RingGroup
 from dlcp.frameworks.pytorch.traffic import Counter, Statistics
+from dlcp.frameworks.pytorch.untraced import untraced_class
 from dlcp.frameworks.pytorch.work import DlcpWork, all_of
 
 BACKEND_LOSS_BOUND = 0.0
@@ -63,6 +64,7 @@ def _over_gloo(collective: str, given: int = 0) -> Any:
     return call
 
 
+@untraced_class
 class DlcpGroup(dist.ProcessGroup):
     """One rank of a process group. Collectives as torch.distributed calls them; see there."""
 
@@ -72,6 +74,8 @@ class DlcpGroup(dist.ProcessGroup):
         self._process = os.getpid()
         self._store = store
         self._elsewhere = Counter()
+        self._name = ""
+        self._description = "undefined"  # torch's own default
         self._ring = RingGroup(
             store, rank, size, options,
             default_loss=BACKEND_LOSS_BOUND, average=False, timeout=timeout, purpose="all_reduce",
@@ -90,6 +94,22 @@ class DlcpGroup(dist.ProcessGroup):
     def getBackendName(self) -> str:  # noqa: N802 - torch's name
         """What torch calls this backend."""
         return "dlcp"
+
+    def getGroupName(self) -> str:  # noqa: N802 - torch's name
+        """Return the name under which torch finds the group again: DeviceMesh, FSDP2 and functional collectives do."""
+        return self._name
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802 - torch's name
+        """Take the name that torch gives the group."""
+        self._name = name
+
+    def getGroupDesc(self) -> str:  # noqa: N802 - torch's name
+        """Return what the group is for, as whoever made it says."""
+        return self._description
+
+    def setGroupDesc(self, description: str) -> None:  # noqa: N802 - torch's name
+        """Take the description that torch gives the group."""
+        self._description = description
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:  # type: ignore[override]
         """Each tensor reduced in place; over DLCP where it can be. ValueError if strict and it cannot."""
@@ -173,7 +193,7 @@ class DlcpGroup(dist.ProcessGroup):
         outcomes = []
         for tensor in tensors:
             if tensor.numel():
-                flat = tensor.detach().contiguous().view(-1)
+                flat = tensor.detach().resolve_neg().contiguous().view(-1)
                 finish = self._finisher(tensor, flat, average)
                 outcomes.append(self._ring.start("all_reduce", flat, _spans(tensor), finish))
         return DlcpWork(all_of(outcomes, tensors, self._ring.reducer.callbacks))
@@ -185,7 +205,7 @@ class DlcpGroup(dist.ProcessGroup):
             if average:
                 flat.div_(self.size())
             if flat.data_ptr() != tensor.data_ptr():
-                tensor.detach().copy_(flat.view(tensor.shape))
+                _copy_back(tensor.detach(), flat)
 
         return finish
 
@@ -222,6 +242,16 @@ _KINDS = "float32, float16 and bfloat16"
 
 def _spans(tensor: torch.Tensor) -> tuple[Span, ...]:
     return (Span(tensor.numel(), QUEUE, True),)
+
+
+def _copy_back(tensor: torch.Tensor, flat: torch.Tensor) -> None:
+    """Write the sums to a tensor that is not contiguous. Elements of an expanded tensor that share memory have equal
+    sums, so one of each is written."""
+    values = flat.view(tensor.shape)
+    for dimension, stride in enumerate(tensor.stride()):
+        if stride == 0:
+            tensor, values = tensor.narrow(dimension, 0, 1), values.narrow(dimension, 0, 1)
+    tensor.copy_(values)
 
 
 def _operation(options: Any) -> Any:

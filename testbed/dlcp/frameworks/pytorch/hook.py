@@ -21,9 +21,11 @@ from dlcp.frameworks.pytorch.options import GRADIENT_LOSS_BOUND, DlcpOptions
 from dlcp.frameworks.pytorch.reducer import DTYPES, Span, Spans
 from dlcp.frameworks.pytorch.ring_group import RingGroup, store_of
 from dlcp.frameworks.pytorch.traffic import Counter, Statistics
+from dlcp.frameworks.pytorch.untraced import untraced, untraced_class
 from dlcp.transport.tagging import front_layers, map_queues
 
 
+@untraced_class
 class DlcpState:
     """What the hook needs of a DDP model: its ring, and the layers' queues. Every rank makes one, at the same place.
 
@@ -93,6 +95,7 @@ class DlcpState:
         return tuple(spans)
 
 
+@untraced
 def dlcp_hook(state: DlcpState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """What DistributedDataParallel.register_comm_hook takes. It reads the argument's name, and its type, which must not
     be the name of one: so this file does without `from __future__ import annotations`."""

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from dlcp.frameworks.pytorch.callbacks import CallbackThreads
+from dlcp.frameworks.pytorch.untraced import untraced_class
 
 
 class Outcome:
@@ -100,6 +101,7 @@ def all_of(outcomes: list[Outcome], value: Any, callbacks: CallbackThreads) -> O
     return joint
 
 
+@untraced_class
 class DlcpWork(dist.Work):
     """One collective under way. wait raises TransportError when a rank is gone or the group's time is over."""
 
