@@ -48,6 +48,10 @@ static size_t build_control(struct dlcp_protocol *protocol, const struct control
 	struct dlcp_header header;
 
 	dlcp_fill_header(protocol, types[control->kind], &control->key, &header);
+	if (control->kind == CONTROL_STOP)
+		header.offset = protocol->peers[control->peer]->incarnation;
+	else if (control->kind == CONTROL_DONE || control->kind == CONTROL_PASSED)
+		header.offset = protocol->config.incarnation;
 	switch (control->kind) {
 	case CONTROL_DONE:
 	case CONTROL_PASSED:
@@ -94,6 +98,7 @@ static bool build_probe(struct dlcp_protocol *protocol, struct peer *peer, uint8
 	struct dlcp_header header;
 
 	dlcp_fill_header(protocol, DLCP_PROBE, &none, &header);
+	header.offset = protocol->config.incarnation;
 	dlcp_record(protocol, peer, queue, now_ns, &header.sequence);
 	dlcp_header_encode(&header, protocol->control_packet);
 	control_burst(protocol, peer->rank, tos, DLCP_HEADER_BYTES, now_ns, burst);

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -259,6 +260,17 @@ static void free_engine(struct dlcp_engine *engine)
 	free(engine);
 }
 
+/* A number that no other start of this rank has, unless the caller chose one. */
+static bool choose_incarnation(struct dlcp_config *config, char *error, size_t error_bytes)
+{
+	while (!config->incarnation)
+		if (getrandom(&config->incarnation, sizeof config->incarnation, 0) < 0 && errno != EINTR) {
+			snprintf(error, error_bytes, "getrandom: %m");
+			return false;
+		}
+	return true;
+}
+
 struct dlcp_engine *dlcp_engine_new(const struct dlcp_engine_config *given, char *error, size_t error_bytes)
 {
 	struct dlcp_engine *engine = calloc(1, sizeof *engine);
@@ -284,7 +296,8 @@ struct dlcp_engine *dlcp_engine_new(const struct dlcp_engine_config *given, char
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 	pthread_cond_init(&engine->completed, &attributes);
 	pthread_condattr_destroy(&attributes);
-	engine->protocol = dlcp_protocol_new(&config->protocol, error, error_bytes);
+	if (choose_incarnation(&lab.protocol, error, error_bytes))
+		engine->protocol = dlcp_protocol_new(&config->protocol, error, error_bytes);
 	if (!engine->protocol || !open_files(engine, config, error, error_bytes)) {
 		free_engine(engine);
 		return NULL;

@@ -81,6 +81,52 @@ static int describe_peer(const struct peer *peer, char *text, size_t bytes)
 	return snprintf(text, bytes, "rank %u", peer->rank);
 }
 
+/* Nothing more is expected of a peer, and nothing sent to it. True if it is the first, whose sentence counts. */
+static bool give_up(struct dlcp_protocol *protocol, struct peer *peer)
+{
+	peer->gone = true;
+	peer->ack_at_ns = peer->loss_check_ns = peer->done_hint_ns = NEVER;
+	if (protocol->gone_rank >= 0)
+		return false;
+	protocol->gone_rank = peer->rank;
+	return true;
+}
+
+/* Learn a peer's incarnation from its PROBE or DONE; false if it had another before. A rank that was started again knows
+ * nothing of what it sent, and is told so by a STOP that names the incarnation that is known here. */
+bool dlcp_check_incarnation(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header)
+{
+	struct control stop = { .kind = CONTROL_STOP, .peer = peer->rank, .key = dlcp_header_key(header) };
+
+	if (!peer->incarnation)
+		peer->incarnation = header->offset;
+	if (!header->offset || header->offset == peer->incarnation)
+		return true;
+	dlcp_control_push(protocol, &stop);
+	if (peer->gone || !give_up(protocol, peer))
+		return false;
+	dlcp_fail(protocol, DLCP_ERROR_PEER_GONE,
+		  "rank %u was started again under the cookie of the same job: what it sent before is lost. "
+		  "Start all ranks again, with another cookie", peer->rank);
+	memcpy(protocol->gone_error, protocol->error, sizeof protocol->gone_error);
+	return false;
+}
+
+/* Whether a STOP speaks of what this start of the rank has sent. One without an incarnation comes from a peer that has
+ * learned none yet: it is asked again. */
+bool dlcp_stop_is_for_us(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header)
+{
+	if (!protocol->config.incarnation || header->offset == protocol->config.incarnation)
+		return true;
+	if (!header->offset || peer->gone || !give_up(protocol, peer))
+		return false;
+	dlcp_fail(protocol, DLCP_ERROR_PEER_GONE,
+		  "rank %u knows this rank from an earlier start under the cookie of the same job, so nothing that is sent "
+		  "now would count. Start all ranks again, with another cookie", peer->rank);
+	memcpy(protocol->gone_error, protocol->error, sizeof protocol->gone_error);
+	return false;
+}
+
 void dlcp_check_silence(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns)
 {
 	char debt[DLCP_ERROR_BYTES / 2];
@@ -90,11 +136,8 @@ void dlcp_check_silence(struct dlcp_protocol *protocol, struct peer *peer, uint6
 		peer->unheard_since_ns = NEVER; /* what was lost need not be sent again */
 	if (!silent && dlcp_blocked_time(protocol, peer) > now_ns)
 		return;
-	peer->gone = true;
-	peer->ack_at_ns = peer->loss_check_ns = peer->done_hint_ns = NEVER;
-	if (protocol->gone_rank >= 0)
+	if (!give_up(protocol, peer))
 		return;
-	protocol->gone_rank = peer->rank;
 	describe_peer(peer, debt, sizeof debt);
 	if (silent)
 		dlcp_fail(protocol, DLCP_ERROR_PEER_GONE, "rank %u is gone: silent for %.1f s while it owes: %s",

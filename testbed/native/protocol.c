@@ -130,7 +130,7 @@ void dlcp_protocol_free(struct dlcp_protocol *protocol)
 /* Room in a peer for what it finished, of so many tensors. */
 static int grow_finished(struct peer *peer, uint32_t tensors)
 {
-	uint64_t *grown;
+	struct over *grown;
 
 	if (peer->finished_tensors >= tensors)
 		return DLCP_OK;
@@ -268,8 +268,13 @@ static void dispatch(struct dlcp_protocol *protocol, struct peer *peer, const st
 		dlcp_on_sequence(protocol, peer, header, ce, received_ns, now_ns);
 		dlcp_on_data(protocol, peer, header, bytes + DLCP_HEADER_BYTES, now_ns);
 		break;
-	case DLCP_PROBE: dlcp_on_sequence(protocol, peer, header, ce, received_ns, now_ns); break;
+	case DLCP_PROBE:
+		if (dlcp_check_incarnation(protocol, peer, header))
+			dlcp_on_sequence(protocol, peer, header, ce, received_ns, now_ns);
+		break;
 	case DLCP_DONE:
+		if (!dlcp_check_incarnation(protocol, peer, header))
+			break;
 		if (dlcp_done_decode(&done, bytes) == DLCP_WIRE_OK)
 			dlcp_on_done(protocol, peer, header, &done, now_ns);
 		else

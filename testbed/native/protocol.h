@@ -77,6 +77,8 @@ struct dlcp_config {
 	uint64_t t_high_ns;     /* 0 = derived */
 	double fixed_window;    /* packets; 0 = 32 */
 	uint64_t timer_floor_ns;    /* least time before a DONE or a PROBE is repeated; 0 = derived */
+	uint32_t incarnation;       /* of this start of the rank, unlike that of any other; 0 = none: its peers cannot tell a
+				     * second start from the first */
 	uint64_t ack_delay_ns;      /* a receiver holds an acknowledgement back at most so long; 0 = 500 us */
 	uint64_t silence_ns;        /* a peer that owes something and was not heard for so long is gone; 0 = 10 s */
 	uint64_t first_contact_ns;  /* the same before its first packet; 0 = 60 s */

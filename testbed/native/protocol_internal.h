@@ -148,9 +148,15 @@ struct arrivals {
 	bool any, untold;
 };
 
+/* The newest message of a peer, tensor and leg that is over. age: dlcp_age; 0: there is none. */
+struct over {
+	uint64_t age, delivered_bytes;
+};
+
 struct peer {
 	uint16_t rank;
 	bool heard, gone, greeted;
+	uint32_t incarnation; /* 0: not known yet */
 	/* sending */
 	struct record *records;
 	uint32_t next_sequence, oldest; /* oldest: no record before it is in flight */
@@ -174,7 +180,7 @@ struct peer {
 	uint32_t received, ce, unacknowledged;
 	uint64_t ack_at_ns;
 	bool any_data;
-	uint64_t *finished; /* by tensor * legs + leg: (iteration << 16 | step) + 1 of the newest message that is over */
+	struct over *finished; /* by tensor * legs + leg: the newest message that is over */
 	uint32_t finished_tensors;
 	struct incoming *expected_head, *expected_tail;
 	uint64_t deadline_hint_ns; /* no expected message's deadline that is to come is earlier */
@@ -260,6 +266,8 @@ uint64_t dlcp_gone_time(const struct dlcp_protocol *protocol, const struct peer 
 uint64_t dlcp_greeting_time(const struct dlcp_protocol *protocol, const struct peer *peer);
 uint64_t dlcp_blocked_time(const struct dlcp_protocol *protocol, const struct peer *peer);
 void dlcp_check_silence(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns);
+bool dlcp_check_incarnation(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header);
+bool dlcp_stop_is_for_us(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header);
 
 /* The queue whose congestion state a queue obeys. */
 static inline uint8_t dlcp_controlled_by(const struct peer *peer, uint8_t queue)

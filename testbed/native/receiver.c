@@ -19,10 +19,10 @@ struct incoming *dlcp_incoming_find(const struct dlcp_protocol *protocol, uint16
 	return message;
 }
 
-/* Of the newest message that is over, of a tensor and leg; 0 if there is none. */
-static uint64_t *newest_finished(struct peer *peer, const struct dlcp_key *key)
+/* The newest message that is over, of a tensor and leg. */
+static struct over *newest_finished(struct peer *peer, const struct dlcp_key *key)
 {
-	static uint64_t none; /* of tensors beyond those declared: never written */
+	static struct over none; /* of tensors beyond those declared: never written */
 	uint32_t at = (uint32_t)key->tensor * DLCP_LEGS + key->leg;
 
 	return key->tensor < peer->finished_tensors ? &peer->finished[at] : &none;
@@ -30,7 +30,7 @@ static uint64_t *newest_finished(struct peer *peer, const struct dlcp_key *key)
 
 static bool is_over(struct peer *peer, const struct dlcp_key *key)
 {
-	return dlcp_age(key) <= *newest_finished(peer, key);
+	return dlcp_age(key) <= newest_finished(peer, key)->age;
 }
 
 /* A recycled message with room for so many packets, or NULL. */
@@ -216,6 +216,15 @@ static void push_stop(struct dlcp_protocol *protocol, uint16_t peer, const struc
 				    });
 }
 
+/* Say again that a message is over, and what was delivered of it, if that is remembered. */
+static void push_stop_again(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_key *key)
+{
+	const struct over *newest = newest_finished(peer, key);
+
+	push_stop(protocol, peer->rank, key,
+		  newest->age == dlcp_age(key) ? newest->delivered_bytes : DLCP_DELIVERED_FORGOTTEN);
+}
+
 /* Which share of the message's energy is missing. */
 static double lost_energy_share(const struct incoming *message)
 {
@@ -242,14 +251,14 @@ static void zero_holes(struct incoming *message)
 /* The message is over: tell the sender, remember it, hand the completion out. */
 static void finish(struct dlcp_protocol *protocol, struct peer *peer, struct incoming *message, uint64_t now_ns)
 {
-	uint64_t *newest = newest_finished(peer, &message->key);
+	struct over *newest = newest_finished(peer, &message->key);
 	uint64_t bytes = dlcp_message_bytes(message->elements, message->dtype);
 
 	if (message->placement == DLCP_PLACE_ZERO)
 		zero_holes(message);
 	push_stop(protocol, message->peer, &message->key, message->delivered_bytes);
-	if (*newest < dlcp_age(&message->key)) {
-		*newest = dlcp_age(&message->key);
+	if (newest->age < dlcp_age(&message->key)) {
+		*newest = (struct over){ dlcp_age(&message->key), message->delivered_bytes };
 		dlcp_stash_forget(protocol, peer, &message->key);
 	}
 	message->finished->completion = (struct dlcp_completion){
@@ -388,7 +397,7 @@ void dlcp_on_data(struct dlcp_protocol *protocol, struct peer *peer, const struc
 	} else if (is_over(peer, &key)) {
 		protocol->statistics.packets_late++;
 		if (header->flags & DLCP_FLAG_ACK_NOW) /* the STOP may be lost: who still sends hears it again */
-			push_stop(protocol, peer->rank, &key, 0);
+			push_stop_again(protocol, peer, &key);
 	} else {
 		dlcp_stash_put(protocol, peer, header, NULL, payload);
 	}
@@ -424,7 +433,7 @@ void dlcp_on_done(struct dlcp_protocol *protocol, struct peer *peer, const struc
 	if (message) {
 		judge(protocol, peer, message, done, now_ns);
 	} else if (is_over(peer, &key)) {
-		push_stop(protocol, peer->rank, &key, 0);
+		push_stop_again(protocol, peer, &key);
 	} else {
 		dlcp_stash_put(protocol, peer, header, done, NULL);
 		if (done->round) /* round 0 asks nothing */

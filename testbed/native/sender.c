@@ -394,6 +394,17 @@ void dlcp_on_nack(struct dlcp_protocol *protocol, struct peer *peer, const struc
 	dlcp_outgoing_changed(protocol, message, now_ns);
 }
 
+/* What arrived of a message, by its acknowledgements. */
+static uint64_t acknowledged_bytes(const struct outgoing *message)
+{
+	uint64_t elements = 0;
+
+	for (uint32_t packet = 0; packet < message->packets; packet++)
+		if (message->state[packet] == ARRIVED)
+			elements += dlcp_packet_elements(message->elements, message->dtype, packet);
+	return elements * dlcp_element_bytes(message->dtype);
+}
+
 /* The receiver has enough: the message is over. */
 void dlcp_on_stop(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
 		  const uint8_t *bytes, uint64_t now_ns)
@@ -403,7 +414,7 @@ void dlcp_on_stop(struct dlcp_protocol *protocol, struct peer *peer, const struc
 	struct outgoing **at = &protocol->outgoing[dlcp_bucket(peer->rank, &key)];
 	uint64_t total, delivered = dlcp_get64(bytes + DLCP_HEADER_BYTES);
 
-	if (!message)
+	if (!dlcp_stop_is_for_us(protocol, peer, header) || !message)
 		return;
 	peer->unheard_since_ns = NEVER;
 	total = dlcp_message_bytes(message->elements, message->dtype);
@@ -418,7 +429,7 @@ void dlcp_on_stop(struct dlcp_protocol *protocol, struct peer *peer, const struc
 		.key = message->key,
 		.peer = message->peer,
 		.bytes = total,
-		.delivered_bytes = delivered && delivered <= total ? delivered : total - message->lost_bytes,
+		.delivered_bytes = delivered <= total ? delivered : acknowledged_bytes(message),
 		.resent_bytes = message->resent_bytes,
 		.probes = message->probes,
 		.start_ns = message->start_ns,

@@ -12,13 +12,16 @@
  *   DONE   header, u32 packets of the message, u32 round of probing, u64 energy of the message (bits of a float64),
  *          u32 packets of it that must arrive
  *   NACK   header, u32 first packet, u32 packets described, u32 round, bitmap (1 = arrived, lowest bit first)
- *   STOP   header, u64 delivered bytes; 0 when it is said again
+ *   STOP   header, u64 delivered bytes; DLCP_DELIVERED_FORGOTTEN when that is not known any more
  *   PROBE  header; takes a sequence number. In a queue of data it asks after what was sent there before; in the control
  *          queue it asks whether the peer lives and how long the empty path takes
  *   ACK    shares the first 8 bytes, but byte 1 tells how many ranks are sending to this one (255: or more):
  *          8 u32 largest sequence seen | 12 u32 us since it came | 16 u32 packets received
  *         20 u32 of them with CE | 24 u32 datagrams lost at the receiver's socket
  *         28 u8[16] bitmap: bit i = sequence (largest - i) arrived, lowest bit first
+ *
+ * PROBE, DONE and STOP have no offset. In its place is the incarnation of the rank whose data they speak of: in PROBE and
+ * DONE the source's own, in STOP the one that its addressee was known by (0: by none yet).
  *
  * Energy is the sum of g squared. A magnitude code tells a packet's root mean square g to a quarter of an octave, so
  * code and count tell its energy: dlcp_code_energy. A message's energy is defined as the sum of what its packets' codes
@@ -37,7 +40,7 @@
 
 /* cffi: begin */
 enum {
-	DLCP_WIRE_VERSION = 2,
+	DLCP_WIRE_VERSION = 3,
 	DLCP_HEADER_BYTES = 32,
 	DLCP_PAYLOAD_BYTES = 1440,
 	DLCP_PACKET_ELEMENTS = 360, /* float32; of the 16-bit types twice as many */
@@ -97,7 +100,7 @@ struct dlcp_header {
 	uint8_t dtype;
 	uint8_t leg;
 	uint8_t magnitude;
-	uint32_t offset;
+	uint32_t offset; /* DATA; of PROBE, DONE and STOP the incarnation */
 	uint16_t count;
 	uint16_t step;
 	uint32_t sequence;
@@ -130,6 +133,8 @@ struct dlcp_nack {
 	uint32_t round;
 };
 /* cffi: end */
+
+#define DLCP_DELIVERED_FORGOTTEN UINT64_MAX /* in a STOP that is said again, after newer messages were over */
 
 _Static_assert(DLCP_PAYLOAD_BYTES == DLCP_PACKET_ELEMENTS * 4, "a packet carries whole float32");
 _Static_assert(DLCP_DATAGRAM_BYTES == DLCP_HEADER_BYTES + DLCP_PAYLOAD_BYTES, "header and payload fill the datagram");
