@@ -510,3 +510,13 @@ void dlcp_engine_close(struct dlcp_engine *engine)
 	pthread_join(engine->thread, NULL);
 	free_engine(engine);
 }
+
+void dlcp_engine_abort(struct dlcp_engine *engine)
+{
+	if (!engine)
+		return;
+	pthread_mutex_lock(&engine->lock);
+	engine->linger_ns = 0;
+	pthread_mutex_unlock(&engine->lock);
+	dlcp_engine_close(engine);
+}

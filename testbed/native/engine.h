@@ -77,6 +77,9 @@ const char *dlcp_engine_error(void);
 
 /* Stop the thread after answering what peers still ask, free everything. NULL is fine. */
 void dlcp_engine_close(struct dlcp_engine *engine);
+
+/* The same without waiting for peers: for a job that has failed. */
+void dlcp_engine_abort(struct dlcp_engine *engine);
 /* cffi: end */
 
 #endif

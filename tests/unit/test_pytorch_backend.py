@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from datetime import timedelta
 from typing import Any
@@ -330,6 +331,7 @@ def _again_and_again(store: Any, rank: int, size: int) -> Any:
             group.allreduce([tensor])
         assert dlcp.statistics(group).engine[rank]["data_bytes_sent"] > 0, "counters outlive the group"
         del group, pending
+        time.sleep(0.1)  # a thread that was joined leaves the kernel's list a moment later
         found.append(_resources())
     return found
 

@@ -6,6 +6,7 @@ import copy
 import os
 import signal
 import threading
+import time
 from typing import Any, ClassVar
 
 import pytest
@@ -289,6 +290,7 @@ def _resources(store: Any, rank: int, size: int) -> Any:
         loss_of(model, 0, rank).backward()
         optimizer.step()
         optimizer.close()
+        time.sleep(0.1)  # a thread that was joined leaves the kernel's list a moment later
         found.append((len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))))
     return found
 

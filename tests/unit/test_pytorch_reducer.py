@@ -9,7 +9,6 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e .[train]")
 
 import loopback  # noqa: E402
-from torch.distributed import HashStore  # noqa: E402
 
 from dlcp.frameworks.pytorch.reducer import SLOTS, Reducer, Span  # noqa: E402
 from dlcp.frameworks.pytorch.watch import Alarm, WatchedEndpoint  # noqa: E402
@@ -35,12 +34,12 @@ class _BreaksLater(WatchedEndpoint):
 
 
 def test_what_is_over_is_told__when_the_next_all_reduce_in_turn_cannot_begin() -> None:
-    store = HashStore()
     with loopback.ring(TransportSettings(kind="dlcp"), 2) as endpoints:
         reducers = []
         for rank, endpoint in enumerate(endpoints):
             assert isinstance(endpoint, DlcpEndpoint)
-            watched = (_BreaksLater if rank == 0 else WatchedEndpoint)(endpoint, Alarm(store, rank))
+            alarm = Alarm(rank, 1, "127.0.0.1")  # neither hears of the other
+            watched = (_BreaksLater if rank == 0 else WatchedEndpoint)(endpoint, alarm)
             reducers.append(
                 Reducer(
                     watched, rank, 2, bound=RELIABLE, holes="zero", average=False, must_arrive_below_packets=8,

@@ -30,10 +30,11 @@ from dlcp.frameworks.pytorch.rendezvous import Meeting, meet
 from dlcp.frameworks.pytorch.ring_group import DRAIN_AT_MOST_S, store_of
 from dlcp.frameworks.pytorch.shard import Hyperparameters, MakeOptimizer, Shard, TorchUpdate, hyperparameters
 from dlcp.frameworks.pytorch.traffic import Counter, Losses, Statistics, statistics_of
-from dlcp.frameworks.pytorch.watch import Alarm, WatchedEndpoint
+from dlcp.frameworks.pytorch.watch import WatchedEndpoint
+from dlcp.frameworks.pytorch.watched_worker import WatchedWorker, rank_names
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.endpoint import Completion, Leg, TransportError
-from dlcp.transport.parameter_server import Worker, declare
+from dlcp.transport.parameter_server import declare
 from dlcp.transport.tagging import plan_tensors
 
 BUCKET_BYTES = 1_000_000
@@ -92,6 +93,7 @@ class DlcpOptimizer(torch.optim.Optimizer):
         self._flat.bind()
         self._start(make, servers, bucket_bytes, options, timeout)
         self._hooks = Hooks(model, self._flat, self._tensors, self._worker, self._begin, self._check_usable)
+        self._alarm.wanted = lambda: self._hooks.iteration
         close_at_exit(self)
 
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -196,12 +198,13 @@ class DlcpOptimizer(torch.optim.Optimizer):
         meeting = meet(
             store_of(self._group, "dlcp-optimizer"), rank, size, options, settings,
             endpoints={rank: set(server_numbers), **{number: set(workers) for number in own}},
-            agreed={"servers": homes, "bucket_bytes": bucket_bytes, "layers": self._flat.layers}, timeout=timeout,
+            agreed={"servers": homes, "bucket_bytes": bucket_bytes, "layers": self._flat.layers}, progress="iteration",
+            timeout=timeout,
         )  # fmt: skip
         self._link = meeting.link
         self._shards: list[Shard] = []
         try:
-            self._serve(meeting, make, settings, server_numbers, own, options.holes, timeout)
+            self._serve(meeting, make, settings, homes, own, options.holes, timeout)
         except BaseException:
             for shard in self._shards:
                 shard.close()
@@ -214,20 +217,22 @@ class DlcpOptimizer(torch.optim.Optimizer):
         meeting: Meeting,
         make: MakeOptimizer,
         settings: TransportSettings,
-        servers: list[int],
+        homes: list[int],
         own: list[int],
         holes: Literal["zero", "rescale"],
         timeout: timedelta,
     ) -> None:
-        """This rank's worker, and its servers. servers: the numbers of all; own: of those here."""
+        """This rank's worker, and its servers. homes: the ranks of all; own: the numbers of those here."""
         rank, size = self._group.rank(), self._group.size()
-        self._alarm = Alarm(meeting.store, rank)
-        self._endpoints = {number: WatchedEndpoint(one, self._alarm) for number, one in meeting.endpoints.items()}
+        self._alarm = meeting.alarm
+        name = rank_names(size, homes)
+        self._endpoints = {number: WatchedEndpoint(one, self._alarm, name) for number, one in meeting.endpoints.items()}
         for endpoint in self._endpoints.values():
             declare(endpoint, self._tensors, settings)
-        self._worker = Worker(
-            self._endpoints[rank], self._tensors, servers, self._flat.values, stall_timeout_s=timeout.total_seconds()
-        )
+        self._worker = WatchedWorker(
+            self._endpoints[rank], self._tensors, list(range(size, size + len(homes))), self._flat.values,
+            stall_timeout_s=timeout.total_seconds(), alarm=self._alarm, name=name,
+        )  # fmt: skip
         for number in own:
             update = TorchUpdate(make, self._template, self._tensors, self._flat.entries, self._snapshots.__getitem__)
             self._shards.append(
@@ -263,6 +268,7 @@ class DlcpOptimizer(torch.optim.Optimizer):
     def _end(self) -> None:
         self._is_closed = True
         self._tally(self._worker.completions)
+        self._alarm.leave(self._hooks.iteration)
         self._hooks.remove()
         for shard in self._shards:
             shard.close()

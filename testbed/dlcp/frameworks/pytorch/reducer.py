@@ -60,8 +60,9 @@ Spans = tuple[Span, ...]
 
 @dataclass
 class _Job:
-    """One all-reduce. data: what the ring works on; left: segments that are not over."""
+    """One all-reduce. call: its number in the group; data: what the ring works on; left: segments that are not over."""
 
+    call: int
     name: str
     data: Values
     outcome: Outcome
@@ -128,6 +129,7 @@ class Reducer:
         self._broken: str | None = None
         self._failure: Exception | None = None
         self._changed = threading.Condition()
+        endpoint.alarm.wanted = lambda: self._first_call()
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"dlcp-{name}")
         self._thread.start()
 
@@ -147,13 +149,18 @@ class Reducer:
             self._calls += 1
             name = f"all_reduce {self._calls} ({elements} × {dtype})"
             outcome = Outcome(tensor, self.callbacks)
-            job = _Job(name, as_values(tensor), outcome, finish, time.monotonic() + self._timeout_s)
+            job = _Job(self._calls, name, as_values(tensor), outcome, finish, time.monotonic() + self._timeout_s)
             slot.queue.append((job, iteration))
             self._active += 1
             if len(slot.queue) == 1:
                 self._begin(slot)
             self._changed.notify_all()
         return outcome
+
+    def calls_done(self) -> int:
+        """So many of the first all-reduces are over, whatever has become of later ones."""
+        with self._changed:
+            return self._first_call() - 1 if self._active else self._calls
 
     def drain(self, timeout_s: float) -> bool:
         """Wait until nothing is under way; False when the time ran out."""
@@ -253,14 +260,21 @@ class Reducer:
             now_s = time.monotonic()
             late = [job for job in self._jobs() if job.give_up_at_s < now_s]
         if late:
-            raise TransportError(f"{late[0].name} did not end within {self._timeout_s:g} s")
+            cause = self._endpoint.alarm.heard()  # the first cause, if another rank has said it just now
+            raise TransportError(cause or f"{late[0].name} did not end within {self._timeout_s:g} s")
+
+    def _first_call(self) -> int:
+        """The number of the oldest all-reduce that is not over; 0 when there is none."""
+        with self._changed:
+            return min((job.call for job in self._jobs()), default=0)
 
     def _jobs(self) -> list[_Job]:
         """All that are under way or wait their turn. The lock is held."""
         return [job for shape in self._shapes.values() for slot in shape.slots for job, _ in slot.queue]
 
     def _fail(self, why: str) -> None:
-        """Nothing goes any more. The endpoint is closed first: it must not write to tensors that users have back."""
+        """Nothing goes any more, here and at all ranks. The endpoint is closed first: it must not write to tensors that
+        users have back."""
         with self._changed:
             jobs = self._jobs()
             missing = self._ring.missing() if jobs else []
@@ -268,8 +282,10 @@ class Reducer:
                 for slot in shape.slots:
                     slot.queue.clear()
             self._broken = self._broken or why
-        self._endpoint.close()
         waiting = f"; waiting for {some_of(missing)}" if missing else ""
+        if jobs:
+            self._endpoint.alarm.sound(f"{why}{waiting}")
+        self._endpoint.close()
         for job in jobs:
             job.outcome.tell(TransportError(f"rank {self._rank}, {job.name}: {why}{waiting}"))
         with self._changed:

@@ -22,6 +22,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from dlcp.frameworks.pytorch.links import Link, find_link
 from dlcp.frameworks.pytorch.options import DlcpOptions
+from dlcp.frameworks.pytorch.watch import Alarm
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.endpoint import TransportError
 from dlcp.transport.engine import DlcpEndpoint
@@ -37,14 +38,16 @@ class RendezvousError(RuntimeError):
 
 @dataclass(frozen=True)
 class Meeting:
-    """What a rank of a group knows after the rendezvous: its endpoints, by their number, and its link."""
+    """What a rank of a group has after the rendezvous: its endpoints, by their number, its link, and its alarm."""
 
     endpoints: dict[int, DlcpEndpoint]
     link: Link
     store: Store
+    alarm: Alarm
 
     def close(self) -> None:
-        """Close the endpoints."""
+        """Close the endpoints and the alarm."""
+        self.alarm.close()
         for endpoint in self.endpoints.values():
             endpoint.close()
 
@@ -58,13 +61,14 @@ def meet(
     *,
     endpoints: dict[int, set[int]],
     agreed: dict[str, Any],
+    progress: str,
     timeout: timedelta,
 ) -> Meeting:
     """Open this rank's endpoints and introduce them to their peers; every rank of the group calls it.
 
     store: of this group alone. endpoints: this rank's endpoint numbers → the numbers of their peers, which other
-    ranks, or this one, own. agreed: what else must be the same at every rank. RendezvousError when a rank does not
-    come in time, cannot open its endpoints, or was set otherwise.
+    ranks, or this one, own. agreed: what else must be the same at every rank. progress: see Alarm. RendezvousError
+    when a rank does not come in time, cannot open its endpoints, or was set otherwise.
     """
     generation = store.add(f"dlcp/came/{rank}", 1)  # the same group may meet again on the same store
     board = _Board(PrefixStore(f"dlcp/{generation}", store), rank, size, timeout)
@@ -74,6 +78,8 @@ def meet(
         link = find_link(_store_host(store), options.address, options.link_rate_bps)
         cookie = int(board.read("cookie", 0))
         with ExitStack() as opened:
+            alarm = Alarm(rank, size, link.address, progress)
+            opened.callback(alarm.close)
             own = {
                 number: opened.enter_context(
                     DlcpEndpoint(
@@ -85,13 +91,16 @@ def meet(
                 for number in endpoints
             }  # fmt: skip
             at = {str(number): [link.address, one.port, one.source_ports] for number, one in own.items()}
-            board.post("card", {"host": _host(), "at": at, "agreed": {**options.agreed(), **agreed}})
+            board.post(
+                "card", {"host": _host(), "at": at, "watch": alarm.place, "agreed": {**options.agreed(), **agreed}}
+            )
             cards = board.read_all("card")
             _check(cards, link)
             where = {int(number): tuple(place) for card in cards for number, place in card["at"].items()}
             for number, endpoint in own.items():
                 for peer in sorted(endpoints[number]):
                     endpoint.add_peer(peer, *where[peer])
+            alarm.join(cookie, [tuple(card["watch"] or ()) for card in cards])
             board.post("ready", True)
             board.read_all("ready")  # from here on nobody is a stranger to anybody
             opened.pop_all()
@@ -99,7 +108,7 @@ def meet(
         board.post("failure", f"rank {rank}: {error}")
         raise RendezvousError(f"rank {rank}: {error}") from error
     _tell(rank, link, is_first=rank == [card["host"] for card in cards].index(_host()))
-    return Meeting(own, link, board.store)
+    return Meeting(own, link, board.store, alarm)
 
 
 class _Board:

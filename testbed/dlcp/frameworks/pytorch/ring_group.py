@@ -13,7 +13,7 @@ from dlcp.frameworks.pytorch.options import DlcpOptions
 from dlcp.frameworks.pytorch.reducer import Reducer, Spans
 from dlcp.frameworks.pytorch.rendezvous import meet
 from dlcp.frameworks.pytorch.traffic import Counter, Statistics, statistics_of
-from dlcp.frameworks.pytorch.watch import Alarm, WatchedEndpoint
+from dlcp.frameworks.pytorch.watch import WatchedEndpoint
 from dlcp.frameworks.pytorch.work import Outcome
 from dlcp.transport.ring import neighbours
 
@@ -44,14 +44,15 @@ class RingGroup:
         settings = options.settings(default_loss)
         meeting = meet(
             store, rank, size, options, settings,
-            endpoints={rank: set(neighbours(rank, size))}, agreed={"size": size, "purpose": purpose}, timeout=timeout,
+            endpoints={rank: set(neighbours(rank, size))}, agreed={"size": size, "purpose": purpose},
+            progress="all_reduce", timeout=timeout,
         )  # fmt: skip
         self.link = meeting.link
         self.store = meeting.store
         self._rank = rank
         self._counter = Counter()
         try:
-            self._alarm = Alarm(meeting.store, rank)
+            self._alarm = meeting.alarm
             self._endpoint = WatchedEndpoint(meeting.endpoints[rank], self._alarm)
             self.reducer = Reducer(
                 self._endpoint, rank, size,
@@ -80,6 +81,7 @@ class RingGroup:
         """Give the thread and the socket back; with drain, after what is under way. Safe to call twice."""
         if drain:
             self.reducer.drain(DRAIN_AT_MOST_S)
+        self._alarm.leave(self.reducer.calls_done())
         self.reducer.close()
         self._alarm.close()
 

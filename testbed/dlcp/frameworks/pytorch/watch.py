@@ -1,54 +1,110 @@
-"""A rank that fails tells the others, over the store: they stop at once and name the first cause."""
+"""A rank that fails, ends or leaves is noticed by the others: they stop at once and name the first cause."""
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
-from torch._C._distributed_c10d import Store
-
+from dlcp.frameworks.pytorch.watch_ring import Notice, Place, WatchRing
 from dlcp.transport.endpoint import Completion, TransportError
 from dlcp.transport.engine import DlcpEndpoint
 
-LISTEN_EVERY_S = 1.0
-"""How often a rank for which nothing happens asks whether another has failed."""
-_KEY = "alarm"
+LISTEN_EVERY_S = 0.1
+"""How often a rank for which nothing happens looks whether another has failed."""
 
 
 class Alarm:
-    """One rank's side of it. store: of this group alone; its own connection, so that no one else's wait blocks it."""
+    """What a rank knows of failures and departures in its group, and tells the others.
 
-    def __init__(self, store: Store, rank: int) -> None:
-        self._store: Store | None = store.clone()  # type: ignore[attr-defined]
+    progress: what ranks count, in words: all_reduces, or iterations. wanted: how far this rank has to get with the
+    help of all others; one that left before is missed.
+    """
+
+    def __init__(self, rank: int, size: int, address: str, progress: str = "all_reduce") -> None:
+        self.wanted: Callable[[], int] = lambda: 0
         self._rank = rank
+        self._progress = progress
+        self._cause: str | None = None
+        self._left: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self._ring = WatchRing(rank, size, address) if size > 1 else None
 
-    def sound(self, text: str) -> None:
-        """Tell all ranks why this one failed; the first to do so is the one that is heard."""
-        with contextlib.suppress(RuntimeError):  # the store went with the rank that is gone
-            if self._store is not None:
-                self._store.compare_set(_KEY, "", f"rank {self._rank}: {text}")
+    @property
+    def place(self) -> Place | None:
+        """Where the other ranks connect; None in a group of one."""
+        return self._ring.place if self._ring else None
+
+    def join(self, cookie: int, places: list[Place]) -> None:
+        """Begin to hear of the others. places: of all ranks."""
+        if self._ring:
+            self._ring.join(cookie, places, self._hear, self._note_end)
+
+    def sound(self, why: str) -> str:
+        """Tell all ranks why this one failed. Returns the first cause that this rank knows: this or another."""
+        return self._set_cause(f"rank {self._rank} failed: {why.removeprefix(f'rank {self._rank}: ')}")
+
+    def leave(self, done: int) -> None:
+        """Tell all ranks that this one leaves, and how far it has come with them."""
+        if self._ring and self._cause is None:
+            self._ring.say({"rank": self._rank, "left": done})
 
     def heard(self) -> str | None:
-        """Why a rank failed; None when none has, or nobody can know because the store is gone."""
-        with contextlib.suppress(RuntimeError):
-            if self._store is not None and self._store.check([_KEY]):
-                return str(self._store.get(_KEY).decode())
-        return None
+        """Why this rank cannot go on: what failed first, or who left too early; None when nothing is known."""
+        wanted = self.wanted()  # takes a lock of its own
+        with self._lock:
+            if self._cause is not None:
+                return self._cause
+            missed = [(done, rank) for rank, done in self._left.items() if done < wanted]
+        if not missed:
+            return None
+        done, rank = min(missed)
+        return f"rank {rank} left the group after {self._progress} {done}"
 
     def close(self) -> None:
-        """Give the connection to the store back."""
-        self._store = None
+        """Give thread and connections back. Safe to call twice."""
+        if self._ring:
+            self._ring.close()
+
+    def _set_cause(self, text: str) -> str:
+        with self._lock:
+            is_first = self._cause is None
+            self._cause = self._cause or text
+            cause = self._cause
+        if is_first and self._ring:
+            self._ring.say({"rank": self._rank, "cause": text})
+        return cause
+
+    def _hear(self, notice: Notice) -> bool:
+        rank = int(notice["rank"])
+        with self._lock:
+            if "left" in notice:
+                is_news = rank not in self._left and rank != self._rank
+                self._left.setdefault(rank, int(notice["left"]))
+                return is_news
+            is_news = self._cause is None
+            self._cause = self._cause or str(notice["cause"])
+            return is_news
+
+    def _note_end(self, rank: int) -> bool:
+        with self._lock:
+            has_left = rank in self._left
+        if not has_left:
+            self._set_cause(f"rank {rank} is gone: its process ended without leaving the group")
+        return not has_left
 
 
 class WatchedEndpoint:
-    """A DlcpEndpoint whose wait also ends when another rank has failed, and tells the others when this one fails."""
+    """A DlcpEndpoint whose wait also ends when another rank has failed, and tells the others when this one fails.
 
-    def __init__(self, endpoint: DlcpEndpoint, alarm: Alarm) -> None:
+    name: how an error calls the endpoint of a number, where these are not the ranks.
+    """
+
+    def __init__(self, endpoint: DlcpEndpoint, alarm: Alarm, name: Callable[[str], str] = lambda text: text) -> None:
         self.inner = endpoint
-        self._alarm = alarm
-        self._listen_at_s = 0.0
+        self.alarm = alarm
+        self._name = name
         self.declare = endpoint.declare
         self.receive = endpoint.receive
         self.send = endpoint.send
@@ -61,11 +117,11 @@ class WatchedEndpoint:
             return self.inner.statistics() if self._last is None else self._last
 
     def close(self) -> None:
-        """See Endpoint."""
+        """See Endpoint. Once the group has failed, at once."""
         with self._closing:
             if self._last is None:
                 self._last = self.inner.statistics()
-                self.inner.close()
+                self.inner.close(linger=self.alarm.heard() is None)
 
     def wait(self, timeout_s: float) -> list[Completion]:
         """See Endpoint."""
@@ -75,11 +131,10 @@ class WatchedEndpoint:
             try:
                 found = self.inner.wait(min(LISTEN_EVERY_S, max(0.0, left_s)))
             except TransportError as error:
-                self._alarm.sound(str(error))
-                raise
-            if found or left_s <= 0:
+                raise TransportError(self.alarm.sound(self._name(str(error)))) from None
+            if found:
                 return found
-            if time.monotonic() >= self._listen_at_s:
-                self._listen_at_s = time.monotonic() + LISTEN_EVERY_S
-                if (text := self._alarm.heard()) is not None:
-                    raise TransportError(f"another rank has failed: {text}")
+            if (cause := self.alarm.heard()) is not None:
+                raise TransportError(cause)
+            if left_s <= 0:
+                return found
