@@ -10,11 +10,12 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 
 import loopback  # noqa: E402
 
-from dlcp.frameworks.pytorch.reducer import SLOTS, Reducer, Span  # noqa: E402
+from dlcp.frameworks.pytorch.reducer import MAX_TENSORS, SLOTS, Reducer, Span  # noqa: E402
 from dlcp.frameworks.pytorch.watch import Alarm, WatchedEndpoint  # noqa: E402
 from dlcp.model.workload import TransportSettings  # noqa: E402
 from dlcp.transport.endpoint import RELIABLE, TransportError  # noqa: E402
 from dlcp.transport.engine import DlcpEndpoint  # noqa: E402
+from dlcp.transport.ring import RingAllReduce  # noqa: E402
 
 ELEMENTS = 10_000
 WITHIN_S = 20.0
@@ -55,3 +56,44 @@ def test_what_is_over_is_told__when_the_next_all_reduce_in_turn_cannot_begin() -
             last.wait(WITHIN_S)
         for reducer in reducers:
             reducer.close()
+
+
+def test_numbers_for_shapes__are_enough_for_jobs_of_any_size_and_their_end_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With 512 ranks there were numbers for 32 shapes; the next one was an OverflowError."""
+    with loopback.ring(TransportSettings(kind="dlcp"), 2) as endpoints:
+        reducers = [_reducer(endpoint, rank) for rank, endpoint in enumerate(endpoints)]
+        try:
+            assert _sums(reducers, 10) == [2.0, 2.0]
+            monkeypatch.setattr("dlcp.frameworks.pytorch.reducer.MAX_TENSORS", 2 * SLOTS * 2)
+            assert _sums(reducers, 20) == [2.0, 2.0]
+            for reducer in reducers:
+                with pytest.raises(ValueError, match=r"30 × float32 .* 2 different sizes have used all .* new group"):
+                    reducer.start(torch.ones(30), (Span(30, 3, False),))
+            assert _sums(reducers, 10) == [2.0, 2.0], "a known size goes on"
+        finally:
+            for reducer in reducers:
+                reducer.close()
+
+
+def test_numbers_for_shapes__do_not_depend_on_the_number_of_ranks() -> None:
+    """A bucket of a gradient is one segment each, or a few."""
+    with loopback.ring(TransportSettings(kind="dlcp"), 1) as (endpoint,):
+        for size in (4, 512, 1024):
+            each = RingAllReduce(endpoint, 0, size, shared_numbers=True).numbers_each
+            assert MAX_TENSORS // (SLOTS * each) > 5_000
+
+
+def _reducer(endpoint: Any, rank: int) -> Reducer:
+    watched = WatchedEndpoint(endpoint, Alarm(rank, 1, "127.0.0.1"))  # neither hears of the other
+    return Reducer(
+        watched, rank, 2, bound=RELIABLE, holes="zero", average=False, must_arrive_below_packets=8,
+        timeout_s=WITHIN_S, name="test",
+    )  # fmt: skip
+
+
+def _sums(reducers: list[Reducer], elements: int) -> list[float]:
+    outcomes = [one.start(torch.ones(elements), (Span(elements, 3, False),)) for one in reducers]
+    assert all(outcome.wait(WITHIN_S) for outcome in outcomes)
+    return [outcome.value[-1].item() for outcome in outcomes]

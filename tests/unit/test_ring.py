@@ -70,12 +70,12 @@ def reduce_all(
 
 
 @pytest.mark.parametrize("settings", TRANSPORTS)
-@pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_sum__of_every_size_is_exact_at_every_rank(settings: TransportSettings, size: int) -> None:
+@pytest.mark.parametrize(("size", "shared"), [(1, False), (2, False), (3, False), (5, False), (5, True), (8, True)])
+def test_sum__of_every_size_is_exact_at_every_rank(settings: TransportSettings, size: int, shared: bool) -> None:
     arrays = [[whole_numbers(rank, elements) for elements in SIZES] for rank in range(size)]
     expected = [sum(whole_numbers(rank, elements) for rank in range(size)) for elements in SIZES]
     with ring(settings, size) as endpoints:
-        found = reduce_all(endpoints, arrays)
+        found = reduce_all(endpoints, arrays, shared_numbers=shared)
     for rank in range(size):
         for data, wanted in zip(arrays[rank], expected, strict=True):
             np.testing.assert_array_equal(data, wanted)
@@ -98,9 +98,12 @@ def test_average__is_divided_once_so_all_ranks_hold_the_same_bits(settings: Tran
 
 
 @pytest.mark.parametrize("settings", TRANSPORTS)
-def test_iterations__follow_each_other_while_other_threads_start(settings: TransportSettings) -> None:
+@pytest.mark.parametrize(("size", "shared"), [(3, False), (6, True)])
+def test_iterations__follow_each_other_while_other_threads_start(
+    settings: TransportSettings, size: int, shared: bool
+) -> None:
     """A thread starts, as a backward pass does; another waits. Ranks run apart by up to an iteration."""
-    size, elements, iterations = 3, 4_000, 12
+    elements, iterations = 4_000, 12
 
     def one(reducer: RingAllReduce) -> list[float]:
         data, over = np.zeros(elements, np.float32), threading.Semaphore(1)
@@ -124,11 +127,11 @@ def test_iterations__follow_each_other_while_other_threads_start(settings: Trans
         return sums
 
     with ring(settings, size) as endpoints:
-        reducers = [RingAllReduce(endpoint, rank, size) for rank, endpoint in enumerate(endpoints)]
+        reducers = [RingAllReduce(one, rank, size, shared_numbers=shared) for rank, one in enumerate(endpoints)]
         for reducer in reducers:
             reducer.declare(5, elements)
         found = together([lambda reducer=reducer: one(reducer) for reducer in reducers])
-    assert found == [[3.0 * iteration + 3 for iteration in range(iterations)]] * size
+    assert found == [[sum(range(size)) + float(size * iteration) for iteration in range(iterations)]] * size
 
 
 class Hole:

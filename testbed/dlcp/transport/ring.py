@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -35,6 +36,8 @@ SEGMENT_HOP_BYTES = 4 << 20
 """A hop of about this size takes 3 ms at 10 Gbit/s, ten times the turn from one hop to the next. Smaller ones cost CPU:
 25 MiB over 4 ranks on 2 cores took 1.0, 1.07, 1.3 and 1.4 times as long (median of 22, in turn) in 1, 2, 3 and 6
 segments; there the CPU is the limit and nothing is gained by overlap."""
+CHUNK_SIZES_MOST = 3
+"""Chunks differ by one packet at most, and the last packet of a tensor may be short."""
 _TO_SEND, _TO_RECEIVE = False, True
 
 
@@ -58,10 +61,11 @@ class AllReduced:
 
 @dataclass(frozen=True)
 class _Shape:
-    """A declared tensor: chunk c is elements [cuts[c], cuts[c + 1])."""
+    """A declared tensor: chunk c is elements [cuts[c], cuts[c + 1]), and endpoint tensor numbers[c]."""
 
     dtype: Dtype
     cuts: tuple[int, ...]
+    numbers: tuple[int, ...]
 
     def chunk(self, data: Values, number: int) -> Values:
         return data[self.cuts[number] : self.cuts[number + 1]]
@@ -94,10 +98,14 @@ class RingAllReduce:
     endpoint: knows the neighbours, ranks rank ± 1 round the ring of `size` (see neighbours). bound: what a whole
     all-reduce may lose; each hop of the reduce-scatter gets 1 / (2 (size - 1)) of it. holes: what the owner of a chunk
     makes of packets that lack contributions: `zero` leaves the sum of those that arrived, `rescale` multiplies it by
-    size / contributors. average: the sum is divided by size, by the owner.
+    size / contributors. average: the sum is divided by size, by the owner. shared_numbers: chunks of the same size are
+    one endpoint tensor, told apart by their step, so that a tensor takes at most 3 of the endpoint's numbers in a ring
+    of any size, instead of one a chunk.
 
     `declare` and `start` may be called by any thread, `wait` by one thread, which moves everything on.
-    completions: of every hop at this end, if noted; their keys name endpoint tensors (tensor * size + chunk).
+    completions: of every hop at this end, if noted; their keys name endpoint tensors (tensor * size + chunk, unless
+    numbers are shared).
+    numbers_each: how many endpoint tensors a tensor takes.
     """
 
     def __init__(
@@ -110,11 +118,13 @@ class RingAllReduce:
         holes: Holes = "zero",
         average: bool = False,
         note_completions: bool = False,
+        shared_numbers: bool = False,
     ) -> None:
         if not 0 <= rank < size:
             raise ValueError(f"a ring of {size} has no rank {rank}")
         self.rank = rank
         self.size = size
+        self.numbers_each = min(size, CHUNK_SIZES_MOST) if shared_numbers else size
         self.completions: list[Completion] = []
         self._note_completions = note_completions
         self._endpoint = endpoint
@@ -139,24 +149,20 @@ class RingAllReduce:
     ) -> None:
         """Agree a tensor, the same at every rank before any starts it; see Endpoint.declare.
 
-        It takes the endpoint's tensors tensor * size to tensor * size + size - 1, one for each chunk that is not empty.
+        It takes the endpoint's tensors from tensor * numbers_each, up to one for each chunk that is not empty.
         """
         if elements < 1:
             raise ValueError(f"tensor {tensor} has {elements} elements: nothing to reduce")
-        shape = _Shape(dtype, chunk_cuts(elements, self.size, dtype))
+        cuts = chunk_cuts(elements, self.size, dtype)
+        sizes = [stop - start for start, stop in pairwise(cuts)]
+        shape = _Shape(dtype, cuts, tuple(self._numbers(tensor, sizes)))
         bound = hop_bound(self._bound, self.size)
-        for chunk in range(self.size) if self.size > 1 else ():
-            if shape.holds(chunk):
-                self._endpoint.declare(
-                    tensor * self.size + chunk,
-                    shape.cuts[chunk + 1] - shape.cuts[chunk],
-                    queue=queue,
-                    droppable=droppable,
-                    must_arrive=must_arrive,
-                    push_bound=bound,
-                    pull_bound=RELIABLE,
-                    dtype=dtype,
-                )
+        chunk_sizes = {number: size for number, size in zip(shape.numbers, sizes, strict=True) if size}
+        for number, chunk_size in chunk_sizes.items() if self.size > 1 else ():
+            self._endpoint.declare(
+                number, chunk_size, queue=queue, droppable=droppable, must_arrive=must_arrive,
+                push_bound=bound, pull_bound=RELIABLE, dtype=dtype,
+            )  # fmt: skip
         with self._changed:
             self._shapes[tensor] = shape
 
@@ -211,6 +217,14 @@ class RingAllReduce:
                 for received, leg, chunk in sorted(run.pending, reverse=True)
             ]
 
+    def _numbers(self, tensor: int, sizes: list[int]) -> list[int]:
+        """The endpoint tensor of each chunk."""
+        first = tensor * self.numbers_each
+        if self.numbers_each == self.size:
+            return [first + chunk for chunk in range(self.size)]
+        distinct = sorted({size for size in sizes if size})
+        return [first + distinct.index(size) if size else first for size in sizes]
+
     def _fitting(self, tensor: int, data: Values) -> _Shape:
         shape = self._shapes.get(tensor)
         if shape is None:
@@ -235,10 +249,10 @@ class RingAllReduce:
     def _expect(self, tensor: int, run: _Run) -> None:
         """Register every hop into this rank. A chunk's final values cannot come before its sum has left this rank and
         arrived, so both may be registered into the same place; what a sender still resends by then is not read."""
-        for received, leg, chunk in sorted(run.pending):
-            if not received:
-                continue
-            key = self._key(tensor, run, leg, chunk, self._left)
+        keys = {
+            (leg, chunk): self._key(run, leg, chunk, self._left) for received, leg, chunk in run.pending if received
+        }
+        for (leg, chunk), key in sorted(keys.items(), key=lambda item: item[1].step):  # as the endpoint wants steps
             into = run.shape.chunk(run.data, chunk)
             if leg is Leg.PUSH:
                 self._endpoint.receive(
@@ -249,23 +263,29 @@ class RingAllReduce:
                 self._endpoint.receive(self._left, key, into, placement=Placement.KEEP, bound=RELIABLE)
 
     def _send(self, tensor: int, run: _Run, leg: Leg, chunk: int) -> None:
-        key = self._key(tensor, run, leg, chunk, self.rank)
+        key = self._key(run, leg, chunk, self.rank)
         bound = run.bound if leg is Leg.PUSH else RELIABLE
         contributors = run.contributors.get(chunk) if leg is Leg.PUSH else None
         self._endpoint.send(self._right, key, run.shape.chunk(run.data, chunk), bound=bound, contributors=contributors)
 
-    def _key(self, tensor: int, run: _Run, leg: Leg, chunk: int, sender: int) -> MessageKey:
+    def _key(self, run: _Run, leg: Leg, chunk: int, sender: int) -> MessageKey:
         """A hop's step counts from the first sender of its leg: chunk + 1, or chunk."""
         first = chunk + 1 if leg is Leg.PUSH else chunk
-        return MessageKey(run.iteration, tensor * self.size + chunk, leg, (sender - first) % self.size)
+        return MessageKey(run.iteration, run.shape.numbers[chunk], leg, (sender - first) % self.size)
+
+    def _chunk(self, completion: Completion) -> int:
+        """The chunk of a hop, from its step: the reverse of _key."""
+        sender = self._left if completion.received else self.rank
+        first = sender - completion.key.step
+        return (first - 1 if completion.key.leg is Leg.PUSH else first) % self.size
 
     def _take(self, completions: list[Completion]) -> None:
         with self._changed:
             if self._note_completions:
                 self.completions += completions
             for completion in completions:
-                tensor, chunk = divmod(completion.key.tensor, self.size)
-                self._note(tensor, self._runs[tensor], chunk, completion)
+                tensor = completion.key.tensor // self.numbers_each
+                self._note(tensor, self._runs[tensor], self._chunk(completion), completion)
 
     def _note(self, tensor: int, run: _Run, chunk: int, completion: Completion) -> None:
         leg = completion.key.leg

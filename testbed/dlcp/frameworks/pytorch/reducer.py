@@ -120,7 +120,7 @@ class Reducer:
         self._size = size
         self._must_arrive_below = must_arrive_below_packets
         self._timeout_s = timeout_s
-        self._ring = RingAllReduce(endpoint, rank, size, bound=bound, holes=holes, average=average)
+        self._ring = RingAllReduce(endpoint, rank, size, bound=bound, holes=holes, average=average, shared_numbers=True)
         self._shapes: dict[tuple[int, Dtype, Spans], _Shape] = {}
         self._slot_of: dict[int, _Slot] = {}
         self._tensors = 0
@@ -137,12 +137,15 @@ class Reducer:
         """Begin to reduce a 1-D contiguous tensor of one of DTYPES, in place; the outcome's value is the tensor.
 
         finish: called before the outcome is told, in the reducer's thread. Errors are the outcome's, but for calls
-        after the group has failed or ended: TransportError.
+        after the group has failed or ended, TransportError, and for one of a size for which there is no number left,
+        ValueError, which leaves the group as it was.
         """
         dtype, elements = DTYPES[tensor.dtype], tensor.numel()
         with self._changed:
             if self._broken is not None:
                 raise TransportError(f"this DLCP group cannot be used any more: {self._broken}")
+            if not self.has_room(elements, tensor.dtype, spans):
+                raise ValueError(self._no_room(elements, dtype))
             shape = self._shapes.get((elements, dtype, spans)) or self._declare(elements, dtype, spans)
             call, shape.calls = shape.calls, shape.calls + 1
             slot, iteration = shape.slots[call % SLOTS], call // SLOTS
@@ -183,7 +186,15 @@ class Reducer:
         if (elements, DTYPES[dtype], spans) in self._shapes:
             return True
         segments = len(segment_cuts(elements, self._size, DTYPES[dtype])) - 1
-        return (self._tensors + SLOTS * segments) * self._size <= MAX_TENSORS
+        return (self._tensors + SLOTS * segments) * self._ring.numbers_each <= MAX_TENSORS
+
+    def _no_room(self, elements: int, dtype: Dtype) -> str:
+        """What to tell the user then."""
+        return (
+            f"rank {self._rank}: a tensor of {elements} × {dtype} has a size that this group has not met before, and "
+            f"{len(self._shapes)} different sizes have used all of DLCP's numbers for tensors. Use fewer different "
+            "sizes (pad tensors, or keep the buckets as they are), or make a new group"
+        )
 
     def _declare(self, elements: int, dtype: Dtype, spans: Spans) -> _Shape:
         """The ring's tensors for a shape that is seen for the first time: the same at every rank."""
