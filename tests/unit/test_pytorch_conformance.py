@@ -49,7 +49,8 @@ dist.all_reduce(ones)
 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and dist.get_rank() == 1:
     os._exit(3)
 dist.all_reduce(ones)
-print("rank", dist.get_rank(), "attempt", os.environ["TORCHELASTIC_RESTART_COUNT"], "sum", ones[0].item(), flush=True)
+text = f"rank {dist.get_rank()} attempt {os.environ['TORCHELASTIC_RESTART_COUNT']} sum {ones[0].item()}"
+os.write(1, f"{text}\\n".encode())  # at once: both ranks write to the same pipe
 dist.destroy_process_group()
 """
 
