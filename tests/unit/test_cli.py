@@ -138,7 +138,7 @@ def test_a_load_too_heavy_ends_with_3_and_starts_nothing(tmp_path: Path) -> None
     for command in ("plan", "run"):
         done = dlcp(command, name, cwd=tmp_path)
         assert done.returncode == 3
-        assert "time_dilation 200 with links of 500 Mbit/s fits: --scale-down does that" in done.stderr
+        assert "time_dilation 150 with links of 666.7 Mbit/s fits: --scale-down does that" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
 
 

@@ -21,7 +21,7 @@ TOLERANCE = 2e-4
 """Of float32 after a few steps of training: a ring adds in another order than gloo."""
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[pytest.param(2, marks=pytest.mark.long), 3])
 def results(request: pytest.FixtureRequest) -> list[dict[str, dict[str, Any]]]:
     """Of all cases, by rank. The ranks are started once: both backends run in the same processes."""
     return ranks(request.param, run_cases, ("gloo", "dlcp"))
@@ -55,6 +55,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.long
 def test_torchrun__starts_the_ranks_again_after_one_died(tmp_path: Path) -> None:
     script = tmp_path / "restarted.py"
     script.write_text(RESTARTED)

@@ -25,12 +25,15 @@ ASK_EVERY_S = 0.05
 ASK_AT_MOST = 20
 """A process that ends closes its port within this second; one that still takes connections lives."""
 LONGEST_LINE = 1 << 16
+MEET_AT_MOST_S = 1.0
+"""What a rank says at once after joining waits so long for the neighbour that has not said yet who it is."""
 STRANGERS_AT_MOST = 16
 """Connections that have not said yet whose they are."""
 Place = tuple[str, int]
 Notice = dict[str, Any]
 """What is said, with at least `rank`, of whom; a JSON object on a line."""
 log = logging.getLogger("dlcp.pytorch")
+_not_forking = threading.Lock()
 
 
 class WatchRing:
@@ -49,9 +52,11 @@ class WatchRing:
         self._gone: Callable[[int], bool] = lambda _: False
         self._links: list[_Link] = []
         self._ending = threading.Event()
+        self._met_left = threading.Event()
         self._lock = threading.Lock()  # of the links' list, and of what is written to them
         self._thread: threading.Thread | None = None
         self._listener = socket.create_server((address, 0), backlog=STRANGERS_AT_MOST)
+        self._listener.setblocking(False)  # who connected may be gone again
         self._woken, self._waker = socket.socketpair()
         self.place: Place = self._listener.getsockname()[:2]
         _open_rings.add(self)
@@ -76,7 +81,10 @@ class WatchRing:
         self._thread.start()
 
     def say(self, notice: Notice, heard_from: int | None = None) -> None:
-        """Tell both neighbours, but not the one that it was heard from."""
+        """Tell both neighbours, but not the one that it was heard from. News of this rank's own waits for both, lest one
+        sees this rank's end before it hears why."""
+        if heard_from is None and threading.current_thread() is not self._thread:
+            self._met_left.wait(MEET_AT_MOST_S)
         with self._lock:
             links = [link for link in self._links if link.peer not in (None, heard_from)]
         for link in links:
@@ -122,7 +130,7 @@ class WatchRing:
                     self._read(key.data)
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
+        with _not_forking, contextlib.suppress(OSError):  # a child must not have one that it does not know of
             connection, _ = self._listener.accept()
             if sum(link.peer is None for link in self._links) >= STRANGERS_AT_MOST:
                 connection.close()
@@ -150,6 +158,7 @@ class WatchRing:
             if (notice["cookie"], notice["rank"]) != (self._cookie, self._left):
                 raise ValueError("not of this job")
             link.peer = self._left
+            self._met_left.set()
         elif self._hear(notice):
             self.say(notice, heard_from=link.peer)
 
@@ -187,8 +196,9 @@ _open_rings: weakref.WeakSet[WatchRing] = weakref.WeakSet()
 
 
 def _close_copies() -> None:
+    _not_forking.release()
     for ring in list(_open_rings):
         ring.close_sockets()
 
 
-os.register_at_fork(after_in_child=_close_copies)
+os.register_at_fork(before=_not_forking.acquire, after_in_parent=_not_forking.release, after_in_child=_close_copies)
