@@ -6,14 +6,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 # Tests of one thing each; those that measure time, or look for what is left on the whole machine, which run alone; all
-# others are of whole fabrics and of labs. Most of their time is waiting, so that four at a time fit on two cores.
+# others are of whole fabrics and of labs. Most of their time is waiting, so that three at a time fit on two cores.
 SMALL := tests/unit/ tests/wire/
 ALONE := $(wildcard tests/emulate/test_theory_*.py) tests/emulate/test_machine_bias.py tests/emulate/test_queues.py \
 	tests/emulate/test_half_a_machine.py tests/emulate/test_mishaps.py tests/emulate/test_killed_often.py \
 	tests/emulate/test_calibrate.py
 # Several tests run at a time on few cores: libraries that start a thread a core in each would fight over them.
 TESTS := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q
-FABRICS := $(filter-out $(SMALL),$(wildcard tests/[a-z]*/))
+LABS := tests/lab/
+FABRICS := $(filter-out $(SMALL) $(LABS),$(wildcard tests/[a-z]*/))
 
 # After a command of dlcp: its exit code 4 is a warning, which its last lines explain; any other is an error.
 WARN := { code=$$?; [ $$code -eq 4 ] || exit $$code; }
@@ -41,14 +42,15 @@ paper: setup  ## the whole comparison: every published claim as an experiment, t
 test: setup-dev  ## every test; those that need root or a kernel feature say so when they are skipped
 	@status=0; \
 	$(TESTS) -n 3 --dist loadfile $(SMALL) || status=1; \
-	$(TESTS) -n 4 --dist loadgroup $(addprefix --ignore=,$(ALONE)) $(FABRICS) || status=1; \
+	$(TESTS) -n 3 --dist worksteal $(addprefix --ignore=,$(ALONE)) $(FABRICS) || status=1; \
+	$(TESTS) -n 3 --dist loadfile $(LABS) || status=1; \
 	$(TESTS) $(ALONE) || status=1; \
 	exit $$status
 
 verify: setup-dev  ## the long proofs: the emulated switch against queueing theory, 50 kills, failures of a lab, a slower machine (50 minutes, root)
 	@status=0; \
 	$(TESTS) -m long $(ALONE) || status=1; \
-	$(TESTS) -n 2 --dist loadfile -m long $(addprefix --ignore=,$(ALONE)) $(SMALL) $(FABRICS) || status=1; \
+	$(TESTS) -n 2 --dist loadfile -m long $(addprefix --ignore=,$(ALONE)) $(SMALL) $(FABRICS) $(LABS) || status=1; \
 	exit $$status
 
 lint: setup-dev  ## ruff, mypy --strict, yamllint, ansible-lint

@@ -16,11 +16,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here that builds a lab needs root and the kernel's features; says which is missing. A file's tests run
-    in one process, whose lab they share."""
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
+    """Everything here that builds a lab needs root and the kernel's features; says which is missing."""
     ours = [item for item in items if HERE in item.path.parents and _needs_a_lab(item)]
     if not ours:
         return

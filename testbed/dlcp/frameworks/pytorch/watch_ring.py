@@ -81,8 +81,8 @@ class WatchRing:
         self._thread.start()
 
     def say(self, notice: Notice, heard_from: int | None = None) -> None:
-        """Tell both neighbours, but not the one that it was heard from. News of this rank's own waits for both, lest one
-        sees this rank's end before it hears why."""
+        """Tell both neighbours, but not the one that it was heard from. This rank's own news waits for both, so
+        that none sees this rank's end before it hears why."""
         if heard_from is None and threading.current_thread() is not self._thread:
             self._met_left.wait(MEET_AT_MOST_S)
         with self._lock:
