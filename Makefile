@@ -36,7 +36,7 @@ emulate: setup  ## train over TCP and over DLCP on an emulated fabric, and show 
 lab-demo: setup  ## a lab of namespaces behind real SSH: deploy, verify with packets, run an experiment, put everything back
 	@$(BIN)/dlcp lab demo || $(WARN)
 
-paper: setup  ## the whole comparison: every published claim as an experiment, then analysis/RESULTS.md (four hours; again = resume; in an hour, with less: dlcp paper --quick)
+paper: setup  ## the whole comparison: every published claim as an experiment, then analysis/RESULTS.md (three and a half hours; again = resume; in an hour, with less: dlcp paper --quick)
 	@$(BIN)/dlcp paper
 
 test: setup-dev  ## every test; those that need root or a kernel feature say so when they are skipped

@@ -213,21 +213,31 @@ def test_load__a_broken_result_file_is_left_out_with_words(
     assert why in said
 
 
-@pytest.mark.parametrize("version", [5, 6])
-@pytest.mark.parametrize("damage", [cut_in_half, zero_the_rows, change_every_37th_byte])
-def test_report__goes_on_without_a_run_whose_tables_are_damaged(experiment: Path, damage: Damage, version: int) -> None:
-    """A result of format 5 has no checksums: what can be seen there is what Parquet's reader sees."""
+def damaged(experiment: Path, damage: Damage, version: int) -> tuple[str, str]:
+    """The run that is left out when one of its tables is damaged, and why."""
     run = experiment / "tcp-profile-0"
     if version == 5:
         edit(run, format_version=5, tables={})
     file = run / "messages.parquet"
     file.write_bytes(damage(file.read_bytes()))
-    summary = report(experiment)
-    ((name, said),) = [(one.path.name, one.why) for one in load(experiment).left_out]
+    ((name, why),) = [(one.path.name, one.why) for one in load(experiment).left_out]
+    return name, why
+
+
+@pytest.mark.parametrize("version", [5, 6])
+@pytest.mark.parametrize("damage", [cut_in_half, zero_the_rows, change_every_37th_byte])
+def test_load__leaves_out_a_run_whose_tables_are_damaged(experiment: Path, damage: Damage, version: int) -> None:
+    """A result of format 5 has no checksums: what can be seen there is what Parquet's reader sees."""
+    name, why = damaged(experiment, damage, version)
     assert name == "tcp-profile-0"
-    assert said.startswith("messages.parquet ")
+    assert why.startswith("messages.parquet ")
+
+
+def test_report__goes_on_without_a_run_whose_tables_are_damaged(experiment: Path) -> None:
+    _, why = damaged(experiment, zero_the_rows, 6)
+    summary = report(experiment)
     assert summary.html.is_file()
-    assert said.split(":")[0] in summary.html.read_text()
+    assert why.split(":")[0] in summary.html.read_text()
 
 
 def test_load__a_table_that_is_missing_or_not_the_runs_own_is_left_out(experiment: Path) -> None:
