@@ -115,6 +115,7 @@ def _result(
     idle = 0.04 if bad else 0.31
     return RunResult(
         run_id=f"{behaviour.scheme}-{job}-{repeat}", experiment=experiment, scheme=behaviour.scheme,
+        is_dlcp=behaviour.scheme.startswith("dlcp"),
         label=behaviour.label, job=job, repeat=repeat, seed=seed * 1000 + repeat, substrate="emulate",
         status="suspect" if bad else "ok", reason="CPU idle 4 % is below 10 %" if bad else "", jct_s=jct_s,
         run={"workload": job, "job": {"workers": WORKERS, "servers": SERVERS}}, regime=REGIME,

@@ -55,7 +55,8 @@ def keep(outlined: Outline, folder: Path, cells: list[Cell] | None = None, **cha
             for table in TABLES:
                 write_rows(directory, table, [])
             result = RunResult(
-                run_id=run.id, experiment=run.experiment.name, scheme=run.scheme.scheme, label=run.scheme.label,
+                run_id=run.id, experiment=run.experiment.name, scheme=run.scheme.scheme,
+                is_dlcp=run.scheme.scheme.startswith("dlcp"), label=run.scheme.label,
                 job=run.job_name, repeat=run.repeat, seed=run.seed, substrate=run.substrate,
                 regime=regime(run.experiment, run.job, {}), **({"status": "ok", "jct_s": 1.0} | changes),
             )  # fmt: skip

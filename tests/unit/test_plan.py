@@ -248,7 +248,9 @@ def test_the_outline_as_data_is_json(tmp_path: Path) -> None:
 def result_of(cell: object, **changes: object) -> RunResult:
     run = cell.run  # type: ignore[attr-defined]
     facts: dict[str, object] = {
-        "run_id": run.id, "experiment": run.experiment.name, "scheme": run.scheme.scheme, "label": run.scheme.label,
+        "run_id": run.id, "experiment": run.experiment.name, "scheme": run.scheme.scheme,
+        "is_dlcp": run.scheme.scheme.startswith("dlcp"),
+        "label": run.scheme.label,
         "job": run.job_name, "repeat": run.repeat, "seed": run.seed, "substrate": run.substrate, "status": "ok",
     }  # fmt: skip
     return RunResult.model_validate(facts | changes)

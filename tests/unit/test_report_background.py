@@ -23,7 +23,8 @@ NAN = float("nan")
 
 
 def run(folder: Path, flows: list[dict[str, Any]], **fields: Any) -> None:
-    given = {"run_id": "a", "experiment": "tiny", "scheme": "dlcp", "label": "DLCP", "job": "j", "repeat": 0,
+    given = {"run_id": "a", "experiment": "tiny", "scheme": "dlcp",
+             "is_dlcp": True, "label": "DLCP", "job": "j", "repeat": 0,
              "seed": 1, "substrate": "emulate", "status": "ok", "jct_s": 12.0, "run": {"background": ENTRIES},
              "topology": TOPOLOGY}  # fmt: skip
     result = RunResult.model_validate(given | fields)
@@ -64,7 +65,7 @@ def test_flows_that_did_not_come_whole__are_counted_but_have_no_slowdown(tmp_pat
 def test_sizes_kinds_and_schemes__are_kept_apart_and_suspects_left_out(tmp_path: Path) -> None:
     flows = [whole(0, 1), whole(1, 1, size=200_000), whole(2, 1, size=10_000_000, entry=2, kind="constant")]
     run(tmp_path, flows)
-    run(tmp_path, flows, run_id="b", scheme="tcp", label="TCP")
+    run(tmp_path, flows, run_id="b", scheme="tcp", is_dlcp=False, label="TCP")
     run(tmp_path, flows, run_id="c", repeat=1, status="suspect")
     found = background(load(tmp_path))
     assert [(row["kind"], row["size"], row["label"], row["flows"]) for row in found.to_dict("records")] == [

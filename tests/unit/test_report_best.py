@@ -34,7 +34,8 @@ def write(root: Path, times: dict[str, list[float]], **fields: object) -> Path:
     """One run a value: label (also the scheme's name) → completion times by repeat."""
     for label, found in times.items():
         for repeat, jct_s in enumerate(found):
-            given = {"run_id": f"{label}-{repeat}", "experiment": "tiny", "scheme": label, "label": label, "job": "j",
+            given = {"run_id": f"{label}-{repeat}", "experiment": "tiny", "scheme": label,
+                     "is_dlcp": label.startswith("dlcp"), "label": label, "job": "j",
                      "repeat": repeat, "seed": repeat, "substrate": "emulate", "status": "ok", "jct_s": jct_s,
                      "ideal": {"jct_s": 5.0}}  # fmt: skip
             write_run(root / f"{label}-{repeat}", RunResult.model_validate(given | fields), {})
@@ -204,7 +205,8 @@ def test_costs__are_per_byte_handed_over_and_unknown_in_old_results(tmp_path: Pa
            "lost_bytes": 0, "resent_bytes": 40_000, "probes": 0, "loss_bound": 0.0, "lost_energy_share": 0.0,
            "energy_bound": 1.0, "tensor_bytes": 8_000_000}  # fmt: skip
     for label, costed in (("dlcp", COSTS), ("tcp", None)):
-        fields = {"run_id": label, "experiment": "tiny", "scheme": label, "label": label, "job": "j", "repeat": 0,
+        fields = {"run_id": label, "experiment": "tiny", "scheme": label,
+                  "is_dlcp": label.startswith("dlcp"), "label": label, "job": "j", "repeat": 0,
                   "seed": 0, "substrate": "emulate", "status": "ok", "costs": costed}  # fmt: skip
         columns = {name: [value] for name, value in one.items()}
         write_run(tmp_path / label, RunResult.model_validate(fields), {"messages": columns})

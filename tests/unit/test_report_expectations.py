@@ -32,7 +32,8 @@ def outcomes(root: Path, *expect: dict[str, Any], times: dict[str, tuple[float, 
         for repeat, jct_s in enumerate(given):
             tcp = label == "TCP"
             write_run(root / f"{label}-{repeat}", RunResult.model_validate({
-                "run_id": f"{label}-{repeat}", "experiment": "e", "scheme": label.lower(), "label": label, "job": "j",
+                "run_id": f"{label}-{repeat}", "experiment": "e", "scheme": label.lower(),
+                "is_dlcp": label.startswith("DLCP"), "label": label, "job": "j",
                 "repeat": repeat, "seed": repeat + seeds * tcp, "substrate": "emulate", "jct_s": jct_s,
                 "status": status if tcp and repeat == len(given) - 1 else "ok", "expect": list(expect),
             }), {})  # fmt: skip
@@ -98,7 +99,8 @@ def write_pairs(root: Path, metric: str, change: tuple[float, ...]) -> None:
             accuracy = 0.8 + 0.01 * repeat + added * (metric == "final_accuracy")
             training = {"job": ["j"], "step": [1], "time_s": [1.0], "loss": [1.0], "accuracy": [accuracy]}
             write_run(root / f"{label}-{repeat}", RunResult(
-                run_id=f"{label}-{repeat}", experiment="e", scheme=label.lower(), label=label, job="j", repeat=repeat,
+                run_id=f"{label}-{repeat}", experiment="e", scheme=label.lower(),
+                is_dlcp=label.startswith("DLCP"), label=label, job="j", repeat=repeat,
                 seed=repeat, substrate="emulate", status="ok", jct_s=10.0 + added * (metric == "jct_s"),
             ), {"training": training})  # fmt: skip
 
@@ -163,7 +165,8 @@ def write_messages(directory: Path, label: str, repeat: int, iterations: int) ->
         "start_s": np.zeros(1000), "end_s": end_s, "loss_bound": np.zeros(1000),
     }  # fmt: skip
     write_run(directory, RunResult(
-        run_id=directory.name, experiment="e", scheme=label.lower(), label=label, job="j", repeat=repeat, seed=repeat,
+        run_id=directory.name, experiment="e", scheme=label.lower(),
+        is_dlcp=label.startswith("DLCP"), label=label, job="j", repeat=repeat, seed=repeat,
         substrate="emulate", status="ok", jct_s=1.0,
     ), {"messages": number})  # fmt: skip
 

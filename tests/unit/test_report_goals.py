@@ -27,7 +27,8 @@ def write(root: Path, label: str, repeat: int, accuracies: tuple[float, ...], lo
     """A run that was tested after every 100 steps of 1 s, and lost a share of one message."""
     steps = [100 * (number + 1) for number in range(len(accuracies))]
     result = RunResult(
-        run_id=f"{label}-{repeat}".replace(" ", "-"), experiment="tiny", scheme="masked", label=label, job="j",
+        run_id=f"{label}-{repeat}".replace(" ", "-"), experiment="tiny", scheme="masked",
+        is_dlcp=False, label=label, job="j",
         repeat=repeat, seed=repeat, substrate="inprocess", status="ok", jct_s=10.0,
         run={"job": {"target_accuracy": TARGET}}, statistics={"gradient": {"lost_energy_share": 2 * lost}},
     )  # fmt: skip

@@ -58,8 +58,8 @@ def test_subject__without_dlcp_is_what_most_claims_are_against(experiment: Path)
     assert load(experiment).subject() == "DLCP"
     claim = {"job": PROFILE, "metric": "jct_s", "scheme": "other", "relation": "not-worse"}
     for run in experiment.glob("*/"):
-        edit(run, scheme="tcp", expect=[claim | {"against": "TCP"}, claim | {"against": "TCP tuned", "scheme": "TCP"},
-                                        claim | {"against": "TCP", "metric": "exposed_comm_s"}])  # fmt: skip
+        lines = [claim | {"against": "TCP"}, claim | {"against": "TCP tuned", "scheme": "TCP"}]
+        edit(run, scheme="tcp", is_dlcp=False, expect=[*lines, lines[0] | {"metric": "exposed_comm_s"}])
     assert load(experiment).subject() == "TCP"
     for run in experiment.glob("*/"):
         edit(run, expect=[])
@@ -98,7 +98,7 @@ def test_load__a_suspect_run_is_there_but_not_trusted(experiment: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "why"), [
-    (7, "result.json: written in format 7; this dlcp reads up to 6"),
+    (8, "result.json: written in format 8; this dlcp reads up to 7"),
     (0, "result.json: names no format_version"),
     (True, "result.json: names no format_version"),
     (None, "result.json: names no format_version"),
@@ -141,6 +141,22 @@ def test_load__older_results_lack_what_came_later(experiment: Path) -> None:
     assert (len(loaded.runs), loaded.left_out) == (12, ())
     assert loaded.table("ports")["received_packets"].isna().any()
     assert queue_counts(loaded).equals(before)
+
+
+def test_load__before_format_7_the_name_says_which_scheme_is_dlcp(experiment: Path) -> None:
+    """Since then a result says it, and any scheme may have any name."""
+    for run in experiment.glob("*/"):
+        stored = json.loads((run / "result.json").read_text())
+        changes = {"scheme": "dlcp-rival"} if stored["scheme"] == "tcp-tuned" else {}
+        if stored["scheme"] != "tcp-tuned":
+            del stored["is_dlcp"]
+            changes |= {"format_version": 6}
+        (run / "result.json").write_text(json.dumps(stored | changes))
+    loaded = load(experiment)
+    assert {label: loaded.is_dlcp(label) for label in loaded.labels()} == {
+        "TCP": False, "TCP tuned": False, "DLCP": True
+    }  # fmt: skip
+    assert loaded.subject() == "DLCP"
 
 
 def test_load__of_format_4_does_not_know_what_a_message_stands_for(experiment: Path) -> None:
@@ -187,7 +203,7 @@ DEEP = "[" * 100_000
     ("content", "why"),
     [
         (DEEP.encode(), "result.json: not readable as JSON: nested deeper than 64 levels: line 1 column 65"),
-        (b'{"format_version": 6,\n "run": ' + b"[" * 80 + b"]" * 80 + b"}", "levels: line 2 column 72"),
+        (b'{"format_version": 7,\n "run": ' + b"[" * 80 + b"]" * 80 + b"}", "levels: line 2 column 72"),
         (b"\xff\xfe\x00{", "result.json: not readable as JSON: 'utf-8' codec"),
         (b"", "result.json: not readable as JSON"),
         (None, "result.json: cannot be read: Is a directory"),

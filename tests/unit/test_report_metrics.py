@@ -24,7 +24,8 @@ from dlcp.report.metrics import run_metrics, samples, time_to
 
 
 def result(**fields: Any) -> RunResult:
-    given = {"run_id": "a", "experiment": "tiny", "scheme": "dlcp", "label": "DLCP", "job": "j", "repeat": 0,
+    given = {"run_id": "a", "experiment": "tiny", "scheme": "dlcp",
+             "is_dlcp": True, "label": "DLCP", "job": "j", "repeat": 0,
              "seed": 1, "substrate": "emulate", "status": "ok", "jct_s": 12.0}  # fmt: skip
     return RunResult.model_validate(given | fields)
 
@@ -167,8 +168,8 @@ def test_replicas__tell_when_workers_end_an_iteration_apart(tmp_path: Path) -> N
 
 def test_problems__a_run_that_went_over_two_transports_is_named(tmp_path: Path) -> None:
     write_run(tmp_path / "a", result(traffic={"dlcp": 5, "tcp": 7}), {})
-    write_run(tmp_path / "b", result(run_id="b", scheme="tcp", label="TCP", traffic={"tcp": 7}), {})
-    write_run(tmp_path / "c", result(run_id="c", scheme="pias", label="PIAS", traffic={"dlcp": 7}), {})
+    write_run(tmp_path / "b", result(run_id="b", scheme="tcp", is_dlcp=False, label="TCP", traffic={"tcp": 7}), {})
+    write_run(tmp_path / "c", result(run_id="c", scheme="pias", is_dlcp=False, label="PIAS", traffic={"dlcp": 7}), {})
     assert problems(load(tmp_path)) == (
         "DLCP, j, repeat 1: gradients or parameters went over dlcp and tcp, where a scheme has one transport",
     )

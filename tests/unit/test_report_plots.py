@@ -28,7 +28,8 @@ def write(root: Path, label: str, job: str, repeat: int, *, scheme: str = "", jc
           ideal_s: float = 8.0, knobs: dict[str, object] | None = None,
           tables: dict[str, list[dict[str, object]]] | None = None) -> None:  # fmt: skip
     run_id = f"{label}-{job}-{repeat}".replace(" ", "-")
-    result = RunResult(run_id=run_id, experiment="tiny", scheme=scheme or label, label=label, job=job, repeat=repeat,
+    result = RunResult(run_id=run_id, experiment="tiny", scheme=scheme or label,
+                       is_dlcp=(scheme or label).startswith("dlcp"), label=label, job=job, repeat=repeat,
                        seed=repeat, substrate="emulate", status="ok", jct_s=jct_s, ideal={"jct_s": ideal_s},
                        knobs=knobs or {})  # fmt: skip
     zero: dict[str, object] = {"string": job, "bool": False, "list<int64>": [], "list<int32>": []}

@@ -26,7 +26,8 @@ def compared(root: Path, tuning: dict[str, Any] | None = None) -> Comparison:
             for repeat in range(6):
                 failed = (job, label, repeat) == ("short", "TCP", 5)
                 result = RunResult(
-                    run_id=f"{job}-{label}-{repeat}", experiment="tiny", scheme=label.lower(), label=label, job=job,
+                    run_id=f"{job}-{label}-{repeat}", experiment="tiny", scheme=label.lower(),
+                    is_dlcp=label.startswith("DLCP"), label=label, job=job,
                     repeat=repeat, seed=repeat, substrate="emulate", status="failed" if failed else "ok",
                     jct_s=None if failed else jct_s * (1 + repeat / 100), ideal={"jct_s": jct_s / 2},
                     tuning=tuning if tuning and label == "P3" else {},

@@ -57,7 +57,8 @@ class Scripted:
             write_rows(directory, table, [])
         status, jct_s = self._outcome(run)
         return RunResult(
-            run_id=run.id, experiment=run.experiment.name, scheme=run.scheme.scheme, label=run.scheme.label,
+            run_id=run.id, experiment=run.experiment.name, scheme=run.scheme.scheme,
+            is_dlcp=run.scheme.scheme.startswith("dlcp"), label=run.scheme.label,
             job=run.job_name, repeat=run.repeat, seed=run.seed, substrate=run.substrate, status=status, jct_s=jct_s,
         )  # fmt: skip
 

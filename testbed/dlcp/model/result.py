@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dlcp.errors import Problem
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 """Of result.json and the tables. A change that older versions of this program would misread adds one, and older results
 still load: SINCE and TABLE_SINCE name the columns and tables that they lack. Fields of result.json that came later are
-empty in them: `costs` (5), `tables` (6: size and SHA-256 of each table)."""
+empty in them: `costs` (5), `tables` (6: size and SHA-256 of each table), `is_dlcp` (7)."""
 TABLES_RECORDED_SINCE = 6
 RESULT_FILE = "result.json"
 
@@ -181,7 +181,7 @@ class RunResult(BaseModel):
     degradations: what a switch cannot do of what it should, and does instead, a line each.
     fidelity: monitor → {value, bound, unit, ok, meaning, source}. unwatched: monitor → why it was not watched there.
     tables: table → size and checksum of its file; all that the run wrote, and no other. Empty in results before format
-    TABLES_RECORDED_SINCE.
+    TABLES_RECORDED_SINCE. is_dlcp: whether the scheme is DLCP, a part or a variant of it, and so no rival of it.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -190,6 +190,7 @@ class RunResult(BaseModel):
     run_id: str
     experiment: str
     scheme: str
+    is_dlcp: bool
     label: str
     job: str
     repeat: int
@@ -218,6 +219,14 @@ class RunResult(BaseModel):
     expect: list[dict[str, Any]] = Field(default_factory=list)
     provenance: dict[str, Any] = Field(default_factory=dict)
     tables: dict[str, StoredTable] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_tells_in_older_results(cls, raw: Any) -> Any:
+        """Set is_dlcp by the scheme's name in results of a format before 7, when that was the rule."""
+        if not isinstance(raw, dict) or raw.get("format_version") not in range(1, 7):
+            return raw
+        return {"is_dlcp": str(raw.get("scheme", "")).startswith("dlcp")} | raw
 
     def made_at(self, folder: Path) -> tuple[str, int]:
         """A key that sorts runs by when they were made. Those of older versions do not say it and come first, by when

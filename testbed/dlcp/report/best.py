@@ -85,7 +85,7 @@ class BestOther:
 
 def others_of(results: Results, job: str) -> tuple[str, ...]:
     """The labels of a job whose schemes are not DLCP's, its parts or its combinations."""
-    return tuple(label for label in results.labels(job) if not results.scheme_of(label).startswith("dlcp"))
+    return tuple(label for label in results.labels(job) if not results.is_dlcp(label))
 
 
 def over_tcp_of(results: Results, job: str) -> tuple[str, ...]:

@@ -118,7 +118,7 @@ class Results:
 
     def labels(self, job: str | None = None) -> tuple[str, ...]:
         """Schemes' labels: the baselines by name, then those of DLCP; numbers in names by their size."""
-        found = {(run.result.scheme.startswith("dlcp"), run.result.label) for run in self.runs
+        found = {(run.result.is_dlcp, run.result.label) for run in self.runs
                  if job in (None, run.result.job)}  # fmt: skip
         return tuple(label for _, label in sorted(found, key=lambda one: (one[0], natural(one[1]))))
 
@@ -127,7 +127,7 @@ class Results:
         that uses the plain scheme; then the shortest. Without any of DLCP's, the label that most claims are against
         (such as a run that loses nothing); then the last."""
         labels = self.labels(job)
-        ours = [label for label in labels if self.scheme_of(label).startswith("dlcp")]
+        ours = [label for label in labels if self.is_dlcp(label)]
         claimed, against = [one.scheme for one in self.expect], [one.against for one in self.expect]
 
         def rank(label: str) -> tuple[int, bool, int]:
@@ -171,6 +171,10 @@ class Results:
     def scheme_of(self, label: str) -> str:
         """The scheme behind a label."""
         return next(run.result.scheme for run in self.runs if run.result.label == label)
+
+    def is_dlcp(self, label: str) -> bool:
+        """Whether the scheme behind a label is DLCP, a part or a variant of it."""
+        return next(run.result.is_dlcp for run in self.runs if run.result.label == label)
 
     def of(self, job: str, label: str | None = None) -> tuple[Run, ...]:
         """The runs of a job, of one scheme or of all, by repeat."""

@@ -47,7 +47,7 @@ def parts_of(results: Results, job: str) -> Parts | None:
             none = label
             continue
         named = re.fullmatch(r"dlcp-(?:(no|only)-)?(.+)", scheme) or re.fullmatch(r"(no|only) (.+)", label)
-        if named is None or label == whole or not scheme.startswith("dlcp"):
+        if named is None or label == whole or not results.is_dlcp(label):
             continue
         if named[2] in NONE:
             none = label

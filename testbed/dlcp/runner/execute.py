@@ -20,6 +20,7 @@ from dlcp.runner.check import tune_command
 from dlcp.runner.plan import Cell, Plan
 from dlcp.runner.store import Store, wrong_tables
 from dlcp.runner.tuned import Wanted
+from dlcp.schemes import scheme_class
 from dlcp.substrates import provenance
 from dlcp.substrates.base import ManyAtOnce, OnProgress, Substrate
 
@@ -190,8 +191,9 @@ def outcome(cell: Cell, directory: Path, substrate: Substrate, on_progress: OnPr
 def _failed(cell: Cell, reason: str) -> RunResult:
     run = cell.run
     return RunResult(
-        run_id=run.id, experiment=run.experiment.name, scheme=run.scheme.scheme, label=run.scheme.label,
-        job=run.job_name, repeat=run.repeat, seed=run.seed, substrate=run.substrate, status="failed", reason=reason,
+        run_id=run.id, experiment=run.experiment.name, scheme=run.scheme.scheme,
+        is_dlcp=scheme_class(run.scheme.scheme).is_dlcp, label=run.scheme.label, job=run.job_name, repeat=run.repeat,
+        seed=run.seed, substrate=run.substrate, status="failed", reason=reason,
         knobs=cell.definition["knobs"], provenance=provenance.collect(run.seed),
     )  # fmt: skip
 

@@ -48,6 +48,8 @@ class Scheme(Frozen):
     mechanism: ClassVar[str]
     kind: ClassVar[Literal["tcp", "dlcp", "masked"]]
     substrates: ClassVar[tuple[str, ...]] = ("emulate", "lab")
+    is_dlcp: ClassVar[bool] = False
+    """Whether it is DLCP, a part or a variant of it: reports compare such schemes with all others."""
 
     def for_job(self, job: Job, workload: Workload) -> Self:
         """The scheme with all filled in that its knobs leave to the job. UnfitError when a knob cannot do for it."""

@@ -61,6 +61,7 @@ class Dlcp(Scheme):
     )
 
     kind: ClassVar[Literal["tcp", "dlcp"]] = "dlcp"
+    is_dlcp: ClassVar[bool] = True
 
     loss_bound: LossBound = Field(
         default=0.1,

@@ -72,8 +72,9 @@ class RunPlan:
         """The result, but for what happens."""
         run, experiment = self.run, self.run.experiment
         return RunResult(
-            run_id=run.id, experiment=experiment.name, scheme=run.scheme.scheme, label=run.scheme.label,
-            job=run.job_name, repeat=run.repeat, seed=run.seed, substrate=run.substrate, status="ok",
+            run_id=run.id, experiment=experiment.name, scheme=run.scheme.scheme, is_dlcp=self.scheme.is_dlcp,
+            label=run.scheme.label, job=run.job_name, repeat=run.repeat, seed=run.seed, substrate=run.substrate,
+            status="ok",
             run={"job": run.job.model_dump(mode="json", exclude=_OF_THE_FABRIC), "workload": run.workload.name,
                  "background": [entry.model_dump(mode="json") for entry in experiment.background],
                  "roles": {"workers": run.job.workers, "servers": run.job.servers},
