@@ -92,6 +92,16 @@ static bool give_up(struct dlcp_protocol *protocol, struct peer *peer)
 	return true;
 }
 
+/* Give up a peer because it, or this rank, was started again while the job ran. */
+static void refuse_restart(struct dlcp_protocol *protocol, struct peer *peer, const char *reason)
+{
+	if (peer->gone || !give_up(protocol, peer))
+		return;
+	dlcp_fail(protocol, DLCP_ERROR_PEER_GONE, "rank %u %s. Start all ranks again, with another cookie", peer->rank,
+		  reason);
+	memcpy(protocol->gone_error, protocol->error, sizeof protocol->gone_error);
+}
+
 /* Learn a peer's incarnation from its PROBE or DONE; false if it had another before. A rank that was started again knows
  * nothing of what it sent, and is told so by a STOP that names the incarnation that is known here. */
 bool dlcp_check_incarnation(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header)
@@ -103,12 +113,8 @@ bool dlcp_check_incarnation(struct dlcp_protocol *protocol, struct peer *peer, c
 	if (!header->offset || header->offset == peer->incarnation)
 		return true;
 	dlcp_control_push(protocol, &stop);
-	if (peer->gone || !give_up(protocol, peer))
-		return false;
-	dlcp_fail(protocol, DLCP_ERROR_PEER_GONE,
-		  "rank %u was started again under the cookie of the same job: what it sent before is lost. "
-		  "Start all ranks again, with another cookie", peer->rank);
-	memcpy(protocol->gone_error, protocol->error, sizeof protocol->gone_error);
+	refuse_restart(protocol, peer,
+		       "was started again under the cookie of the same job: what it sent before is lost");
 	return false;
 }
 
@@ -118,12 +124,10 @@ bool dlcp_stop_is_for_us(struct dlcp_protocol *protocol, struct peer *peer, cons
 {
 	if (!protocol->config.incarnation || header->offset == protocol->config.incarnation)
 		return true;
-	if (!header->offset || peer->gone || !give_up(protocol, peer))
-		return false;
-	dlcp_fail(protocol, DLCP_ERROR_PEER_GONE,
-		  "rank %u knows this rank from an earlier start under the cookie of the same job, so nothing that is sent "
-		  "now would count. Start all ranks again, with another cookie", peer->rank);
-	memcpy(protocol->gone_error, protocol->error, sizeof protocol->gone_error);
+	if (header->offset)
+		refuse_restart(protocol, peer,
+			       "knows this rank from an earlier start under the cookie of the same job, so nothing that is "
+			       "sent now would count");
 	return false;
 }
 
