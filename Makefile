@@ -41,9 +41,8 @@ paper: setup  ## the whole comparison: every published claim as an experiment, t
 
 test: setup-dev  ## every test; those that need root or a kernel feature say so when they are skipped
 	@status=0; \
-	$(TESTS) -n 3 --dist loadfile $(SMALL) || status=1; \
+	$(TESTS) -n 3 --dist loadfile --no-loadscope-reorder $(LABS) $(SMALL) || status=1; \
 	$(TESTS) -n 3 --dist worksteal $(addprefix --ignore=,$(ALONE)) $(FABRICS) || status=1; \
-	$(TESTS) -n 3 --dist loadfile $(LABS) || status=1; \
 	$(TESTS) $(ALONE) || status=1; \
 	exit $$status
 

@@ -118,8 +118,9 @@ def _make_run(folder: Path, number: int, scheme: str, job: str, repeat: int, sha
         write_columns(folder, name, columns)
     graph = LeafSpine(kind="leaf-spine", leaves=2, spines=2, hosts=10, rate=1e8).graph
     result = RunResult(
-        run_id=folder.name, experiment="rows", scheme=scheme, label=scheme, job=job, repeat=repeat, seed=repeat,
-        substrate="emulate", status="suspect" if number == 3 else "ok", reason="made up" if number == 3 else "",
+        run_id=folder.name, experiment="rows", scheme=scheme, is_dlcp=scheme == "dlcp", label=scheme, job=job,
+        repeat=repeat, seed=repeat, substrate="emulate",
+        status="suspect" if number == 3 else "ok", reason="made up" if number == 3 else "",
         jct_s=float(40 * slow * generator.lognormal(0, 0.01)), regime=REGIME, topology=graph.model_dump(mode="json"),
         run={"workload": job, "job": {"workers": WORKERS, "servers": SERVERS}},
         ideal={"iteration_s": 0.25, "jct_s": 32.0, "communication_s": 0.2, "compute_s": 0.1},
