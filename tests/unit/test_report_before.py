@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[repor
 from synthetic_results import PROFILE, make_results
 
 from dlcp.errors import Problem
+from dlcp.paths import REPOSITORY
 from dlcp.report.before import COLUMNS, before
 from dlcp.report.comparison import Comparison, compare
 from dlcp.report.load import load
@@ -57,3 +61,33 @@ def test_what_lacks_is_named(files: dict[str, str], said: str, comparison: Compa
         (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(Problem, match=said):
         list(before(tmp_path, [comparison]))
+
+
+def test_the_shipped_figures_are_those_of_the_page_that_their_words_name() -> None:
+    """Its table of gains has the best other scheme, the gain, and what an ideal transport would add to that scheme."""
+    analysis = REPOSITORY / "analysis"
+    named = re.search(r"the page at commit ([0-9a-f]{7,})", (analysis / "before.md").read_text(encoding="utf-8"))
+    assert named is not None
+    shown = subprocess.run(
+        ["git", "-c", f"safe.directory={REPOSITORY}", "-C", str(REPOSITORY), "show", f"{named[1]}:analysis/RESULTS.md"],
+        capture_output=True, text=True, check=False, timeout=30,
+    )  # fmt: skip
+    if shown.returncode:
+        pytest.skip(f"this checkout has no commit {named[1]}: git fetch --unshallow brings it")
+    with (analysis / "before.csv").open(newline="", encoding="utf-8") as file:
+        rows = {(row["experiment"], row["job"], row["label"]): row for row in csv.DictReader(file)}
+    gains = [row for row in rows.values() if row["rival"]]
+    assert gains
+    for row in gains:
+        experiment, job = row["experiment"], row["job"]
+        rival = rows[experiment, job, row["rival"].split(" (")[0]]
+        gain, low, high = (float(row[f"{name}_percent"]) for name in ("gain", "low", "high"))
+        most = 100 * (float(rival["jct_over_ideal"]) - 1)
+        line = re.search(
+            rf"^\| {experiment} \| {job} \| [^|]* \| [^|]* \| {row['label']} \| {re.escape(row['rival'])} "
+            r"\| (\S+) % \[(\S+), (\S+)\] \| (\S+) % \|",
+            shown.stdout.replace("−", "-"), re.MULTILINE,
+        )  # fmt: skip
+        assert line is not None, f"{experiment}, {job}, {row['label']}: no such row on that page"
+        assert [float(figure) for figure in line.groups()[:3]] == [gain, low, high]
+        assert float(line[4]) == pytest.approx(most, abs=0.101), f"{experiment}, {job}: {rival['label']} over its ideal"

@@ -1,7 +1,8 @@
 """What the same experiments said on an earlier page, beside what they say now: what changed is then the ground.
 
 The earlier page's figures lie beside RESULTS.md, one row a scheme in a job (columns: COLUMNS), with words in a text of
-the same name. Job completion is over that of an ideal transport: the earlier runs may have had more iterations.
+the same name. Job completion is over that of an ideal transport: the earlier runs may have had more iterations. The
+ideal is that of a scheme's own messages, as everywhere in a report, and unrounded.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def _gains(comparison: Comparison, earlier: pd.DataFrame) -> Iterator[str]:
 
 
 def _completions(comparison: Comparison, earlier: pd.DataFrame) -> Iterator[str]:
-    """Schemes are rows, jobs columns; both times over the ideal transport's."""
+    """Schemes are rows, jobs columns; both times over the ideal transport's for the scheme's messages."""
     cells: dict[str, dict[str, str]] = {}
     for job in comparison.jobs:
         mine = earlier[earlier["job"] == job.job].set_index("label")[METRIC]
@@ -82,7 +83,10 @@ def _completions(comparison: Comparison, earlier: pd.DataFrame) -> Iterator[str]
     jobs = [job.job for job in comparison.jobs if any(job.job in row for row in cells.values())]
     if not jobs:
         return
-    yield f"**{comparison.results.experiment}**: job completion over that of an ideal transport, before → now."
+    yield (
+        f"**{comparison.results.experiment}**: job completion over that of an ideal transport for the scheme's own "
+        "messages, before → now. A row compares with itself; the table above compares schemes."
+    )
     yield ""
     yield f"| | {' | '.join(jobs)} |"
     yield "|---" * (len(jobs) + 1) + "|"
