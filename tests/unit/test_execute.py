@@ -258,6 +258,17 @@ def test_a_link_in_the_place_of_a_run_goes_and_what_it_points_to_stays(
     assert [path.name for path in other.glob("*")] == (["mine.txt"] if there else [])
 
 
+@pytest.mark.parametrize("name", ["{}.tmp", "{}.replaced.tmp", "{}"])
+def test_a_file_in_the_place_of_a_run_goes(found: Plan, tmp_path: Path, run_with: Any, name: str) -> None:
+    stale = tmp_path / "results" / "small" / name.format(found.cells[0].run.id)
+    stale.parent.mkdir(parents=True)
+    stale.write_text("no folder")
+    execution, _ = run_with(fine)
+    assert execution.statuses == {"ok": 4}
+    assert not stale.is_file()
+    assert sorted(stored(tmp_path)) == sorted(cell.run.id for cell in found.cells)
+
+
 def test_clean_removes_links_and_not_what_they_point_to(found: Plan, tmp_path: Path, run_with: Any) -> None:
     run_with(fine)
     folder, other = tmp_path / "results" / "small", tmp_path / "other"

@@ -71,8 +71,9 @@ class Store:
             os.close(descriptor)
 
     def unfinished(self) -> list[Path]:
-        """Folders of runs that are being made, or were when their owner was killed; and links in their place."""
-        return sorted(path for path in self.folder.glob(f"*{UNFINISHED}") if _is_unfinished(path))
+        """Folders of runs that are being made, or were when their owner was killed; and links or files in their
+        place."""
+        return sorted(path for path in self.folder.glob(f"*{UNFINISHED}") if _UNFINISHED_RUN.fullmatch(path.name))
 
     def finished(self) -> list[Path]:
         """Folders of runs that have their final name, valid or not."""
@@ -157,10 +158,6 @@ def stores(results: Path) -> list[Store]:
     names = sorted(path.name for path in results.iterdir() if path.is_dir()) if results.is_dir() else []
     found = [Store(results, name) for name in names]
     return [store for store in found if store.finished() or store.unfinished()]
-
-
-def _is_unfinished(path: Path) -> bool:
-    return (path.is_dir() or path.is_symlink()) and _UNFINISHED_RUN.fullmatch(path.name) is not None
 
 
 def _try_lock(descriptor: int) -> bool:
