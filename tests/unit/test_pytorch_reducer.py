@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -83,6 +84,29 @@ def test_numbers_for_shapes__do_not_depend_on_the_number_of_ranks() -> None:
         for size in (4, 512, 1024):
             each = RingAllReduce(endpoint, 0, size, shared_numbers=True).numbers_each
             assert MAX_TENSORS // (SLOTS * each) > 5_000
+
+
+def test_who_leaves_while_a_sum_is_copied_back__has_come_as_far_as_that_sum() -> None:
+    """It was said to have left after all_reduce -1, which even those miss who want nothing of it."""
+    copying, go_on = threading.Event(), threading.Event()
+
+    def finish() -> None:
+        copying.set()
+        go_on.wait(WITHIN_S)
+
+    with loopback.ring(TransportSettings(kind="dlcp"), 2) as endpoints:
+        reducers = [_reducer(endpoint, rank) for rank, endpoint in enumerate(endpoints)]
+        try:
+            spans = (Span(10, 3, False),)
+            outcomes = [reducers[0].start(torch.ones(10), spans, finish), reducers[1].start(torch.ones(10), spans)]
+            assert copying.wait(WITHIN_S)
+            assert reducers[0].calls_done() == 1
+            go_on.set()
+            assert all(outcome.wait(WITHIN_S) for outcome in outcomes)
+        finally:
+            go_on.set()
+            for reducer in reducers:
+                reducer.close()
 
 
 def _reducer(endpoint: Any, rank: int) -> Reducer:

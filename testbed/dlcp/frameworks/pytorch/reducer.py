@@ -161,9 +161,10 @@ class Reducer:
         return outcome
 
     def calls_done(self) -> int:
-        """So many of the first all-reduces are over, whatever has become of later ones."""
+        """So many of the first all-reduces are over on the network, whatever has become of later ones."""
         with self._changed:
-            return self._first_call() - 1 if self._active else self._calls
+            first = self._first_call()
+            return first - 1 if first else self._calls
 
     def drain(self, timeout_s: float) -> bool:
         """Wait until nothing is under way; False when the time ran out."""
@@ -189,7 +190,7 @@ class Reducer:
         return (self._tensors + SLOTS * segments) * self._ring.numbers_each <= MAX_TENSORS
 
     def _no_room(self, elements: int, dtype: Dtype) -> str:
-        """What to tell the user then."""
+        """Return the sentence for the user when there is no room."""
         return (
             f"rank {self._rank}: a tensor of {elements} × {dtype} has a size that this group has not met before, and "
             f"{len(self._shapes)} different sizes have used all of DLCP's numbers for tensors. Use fewer different "
