@@ -229,6 +229,25 @@ def test_a_stranger__is_not_listened_to_and_harms_nobody(line: bytes) -> None:
             one.close()
 
 
+def test_a_neighbour_s_connection_that_ends__is_warned_of_and_the_other_still_listened_to(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A rank of 1e999 is no number; the thread must outlive it."""
+    group = alarms(2)
+    try:
+        assert group[0].place is not None
+        with socket.create_connection(group[0].place) as neighbour, contextlib.suppress(ConnectionError):
+            neighbour.sendall(b'{"cookie": 77, "rank": 1}\n{"rank": 1e999, "left": 1}\n')
+            neighbour.settimeout(WITHIN_S)
+            assert neighbour.recv(1) == b""
+        assert until(lambda: "rank 0 lost its connection to rank 1, but nothing says" in caplog.text)
+        group[1].sound("still heard")
+        assert until(lambda: group[0].heard() == "rank 1 failed: still heard")
+    finally:
+        for one in group:
+            one.close()
+
+
 def _sockets() -> int:
     places = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
     return sum(os.readlink(place).startswith("socket:") for place in places if os.path.islink(place))

@@ -26,12 +26,12 @@ ASK_AT_MOST = 20
 """A process that ends closes its port within this second; one that still takes connections lives."""
 LONGEST_LINE = 1 << 16
 MEET_AT_MOST_S = 1.0
-"""What a rank says at once after joining waits so long for the neighbour that has not said yet who it is."""
+"""A rank's first news waits so long for the neighbour that has not said yet who it is."""
 STRANGERS_AT_MOST = 16
 """Connections that have not said yet whose they are."""
 Place = tuple[str, int]
 Notice = dict[str, Any]
-"""What is said, with at least `rank`, of whom; a JSON object on a line."""
+"""A message between ranks, a JSON object on a line. `rank`: the rank that it is about."""
 log = logging.getLogger("dlcp.pytorch")
 _not_forking = threading.Lock()
 
@@ -148,7 +148,7 @@ class WatchRing:
                 self._take(link, json.loads(line))
             if len(link.begun) > LONGEST_LINE:
                 raise ValueError("a line without an end")
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):  # Overflow: of a rank 1e999
             data = b""
         if not data:
             self._drop(link)
@@ -166,8 +166,16 @@ class WatchRing:
         with self._lock:
             self._links.remove(link)
         link.socket.close()
-        if link.peer is not None and self._has_ended(link.peer):
+        if link.peer is None:
+            return
+        if self._has_ended(link.peer):
             self._gone(link.peer)
+        elif not self._ending.is_set():
+            log.warning(
+                "rank %d lost its connection to rank %d, but nothing says that its process has ended: from here on the "
+                "end of a rank may be noticed only by its silence. Does something between the ranks close idle TCP "
+                "connections?", self._rank, link.peer,
+            )  # fmt: skip
 
     def _has_ended(self, peer: int) -> bool:
         """Whether a rank's process has ended: its port refuses connections."""
