@@ -17,7 +17,7 @@ MAX_DEPTH = 64
 MAX_VALUES = 100_000
 """Keys and values of one file, each alias counted as all that it repeats. The largest file here has 1562."""
 MAX_NUMBER_CHARACTERS = 100
-"""Of a number or a date. Python's conversion of long ones takes time that grows with the square of the length."""
+"""Characters of a number or a date. The time of Python's conversion grows with the square of the length."""
 
 _STRING_TAG = "tag:yaml.org,2002:str"
 _TAGS_OF_SCALARS = {

@@ -1,4 +1,4 @@
-"""What ssh and Ansible take from a lab's inventory: paths, and the words that decide how a device is reached."""
+"""Words of a lab's inventory that ssh and Ansible read: paths, and those that decide how a device is reached."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ def write_whole(path: Path, content: bytes) -> None:
     """Put a file in the place of what is there, by a rename, so that a reader sees the old one or this one. OSError
     when it cannot be written.
 
-    The content is first written beside it. What a killed writer left there, be it a link, is removed, not written to.
+    The content is first written to a file next to it. A file or link that a killed writer left there is removed first,
+    and never written to.
     """
     partial = path.with_name(path.name + PARTIAL)
     partial.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
-"""What the same experiments said on an earlier page, beside what they say now: what changed is then the ground.
+"""Compare the figures of an earlier page with those of the same experiments on this one: the ground has changed.
 
-The earlier page's figures lie beside RESULTS.md, one row a scheme in a job (columns: COLUMNS), with words in a text of
-the same name. Job completion is over that of an ideal transport: the earlier runs may have had more iterations. The
-ideal is that of a scheme's own messages, as everywhere in a report, and unrounded.
+The earlier page's figures are in the folder of RESULTS.md, one row a scheme in a job (columns: COLUMNS), with words in
+a text of the same name. Job completion is over that of an ideal transport: the earlier runs may have had more
+iterations. The ideal is that of a scheme's own messages, as everywhere in a report, and unrounded.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def before(folder: Path, comparisons: Iterable[Comparison]) -> Iterator[str]:
 
 
 def _words(file: Path) -> str:
-    """What the ground was then and is now, which no stored run tells."""
+    """Return the text on what the ground was then and is now, which no stored run tells."""
     words = file.with_suffix(".md")
     if not words.is_file():
         raise Problem(str(words), "is not there", f"write what was different when {file.name} was measured")

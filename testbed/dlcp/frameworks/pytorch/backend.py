@@ -104,7 +104,7 @@ class DlcpGroup(dist.ProcessGroup):
         self._name = name
 
     def getGroupDesc(self) -> str:  # noqa: N802 - torch's name
-        """Return what the group is for, as whoever made it says."""
+        """Return what the group is for, in the words of the code that made it."""
         return self._description
 
     def setGroupDesc(self, description: str) -> None:  # noqa: N802 - torch's name

@@ -38,7 +38,7 @@ class RendezvousError(RuntimeError):
 
 @dataclass(frozen=True)
 class Meeting:
-    """What a rank of a group has after the rendezvous: its endpoints, by their number, its link, and its alarm."""
+    """A rank's share of a group after the rendezvous: its endpoints, by their number, its link, and its alarm."""
 
     endpoints: dict[int, DlcpEndpoint]
     link: Link

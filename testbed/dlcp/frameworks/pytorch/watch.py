@@ -16,7 +16,7 @@ LISTEN_EVERY_S = 0.1
 
 
 class Alarm:
-    """What a rank knows of failures and departures in its group, and tells the others.
+    """Failures and departures in a group, as one rank knows them and tells the others.
 
     progress: what ranks count, in words: all_reduces, or iterations. wanted: how far this rank has to get with the
     help of all others; one that left before is missed.
