@@ -11,12 +11,13 @@ import pytest
 
 pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
 
-from synthetic_results import PROFILE, make_results
+from synthetic_results import PROFILE, REAL, make_results
 
 from dlcp.errors import Problem
 from dlcp.paths import REPOSITORY
 from dlcp.report.before import COLUMNS, before
 from dlcp.report.comparison import Comparison, compare
+from dlcp.report.headroom import headroom
 from dlcp.report.load import load
 
 EARLIER = f"""{",".join(COLUMNS)}
@@ -43,6 +44,26 @@ def test_both_stand_side_by_side(comparison: Comparison, tmp_path: Path) -> None
     now = job.estimates["TCP", "jct_over_ideal"].value
     assert f"| TCP | 2.25 → {now:.2f} |" in text
     assert not any(other in text for other in ("gone since", "9.99", "7.77", "| TCP tuned"))
+
+
+def test_one_job_under_both_buffer_models_tells_the_machine_from_the_buffer(
+    comparison: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "before.csv").write_text(EARLIER, encoding="utf-8")
+    (tmp_path / "before.md").write_text("The ground was another.\n", encoding="utf-8")
+    assert "The machine or the buffer?" not in "\n".join(before(tmp_path, [comparison]))
+    for name, value in {"BUFFERS": "quickstart", "SINGLE_POOL": PROFILE, "DYNAMIC": REAL}.items():
+        monkeypatch.setattr(f"dlcp.report.before.{name}", value)
+    monkeypatch.setattr("dlcp.report.before.SAME_JOB", ("quickstart", PROFILE))
+    lines = "\n".join(before(tmp_path, [comparison])).partition("The machine or the buffer?")[2].splitlines()
+    one_pool, dynamic = (comparison.job(job) for job in (PROFILE, REAL))
+    assert one_pool is not None
+    assert dynamic is not None
+    times = [job.estimates["TCP", "jct_over_ideal"].value for job in (one_pool, dynamic)]
+    assert f"| TCP | 2.25 | {times[0]:.2f} | {times[1]:.2f} |" in lines
+    (gains,) = (line for line in lines if line.startswith("| DLCP over the best other | −2.5 % [−3.0, 1.0] over TCP"))
+    rooms = {room.job: room.gain_words for room in headroom(comparison)}
+    assert gains.index(rooms[PROFILE]) < gains.index(rooms[REAL])
 
 
 def test_without_an_earlier_page_there_is_no_chapter(comparison: Comparison, tmp_path: Path) -> None:

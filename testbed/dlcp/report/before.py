@@ -7,7 +7,7 @@ iterations. The ideal is that of a scheme's own messages, as everywhere in a rep
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -20,9 +20,15 @@ FILE = "before.csv"
 COLUMNS = ("experiment", "job", "label", "jct_over_ideal", "rival", "gain_percent", "low_percent", "high_percent")
 """gain_percent with its interval: over the best other scheme, `rival`; empty for schemes that are not DLCP's."""
 METRIC = "jct_over_ideal"
+BUFFERS = "buffers"
+"""The experiment that runs one job of the earlier page under both buffer models: its job SINGLE_POOL has the model of
+that page, DYNAMIC the one of the other experiments on this page."""
+SINGLE_POOL, DYNAMIC = "static", "alpha-1"
+SAME_JOB = ("headline", "resnet50")
+"""Experiment and job of the earlier page that those jobs are."""
 
 
-def before(folder: Path, comparisons: Iterable[Comparison]) -> Iterator[str]:
+def before(folder: Path, comparisons: Sequence[Comparison]) -> Iterator[str]:
     """The chapter, a line at a time; nothing where the folder has no FILE. Problem when it lacks a column."""
     file = folder / FILE
     if not file.is_file():
@@ -44,6 +50,36 @@ def before(folder: Path, comparisons: Iterable[Comparison]) -> Iterator[str]:
     yield ""
     for one in shown:
         yield from _completions(one, _of(earlier, one))
+    for one in comparisons:
+        yield from _machine_or_buffer(one, earlier)
+
+
+def _machine_or_buffer(buffers: Comparison, earlier: pd.DataFrame) -> Iterator[str]:
+    """Split what changed for one job: first the machine and the engine, under the earlier page's buffer model; then the
+    buffer model alone."""
+    gains = {room.job: f"{room.gain_words} over {room.rival}" for room in headroom(buffers)}
+    if buffers.results.experiment != BUFFERS or not {SINGLE_POOL, DYNAMIC} <= gains.keys():
+        return
+    experiment, job = SAME_JOB
+    mine = earlier[(earlier["experiment"] == experiment) & (earlier["job"] == job)].set_index("label")
+    times = {one.job: one.estimates for one in buffers.jobs}
+    yield f"**The machine or the buffer?** {experiment}, {job}: job completion over that of an ideal transport."
+    yield ""
+    yield "| | before: one pool | now: one pool | now: dynamic thresholds |"
+    yield "|---|---|---|---|"
+    for label in buffers.results.labels():
+        estimates = [times[name].get((label, METRIC)) for name in (SINGLE_POOL, DYNAMIC)]
+        values = [mine[METRIC].get(label), *(estimate and estimate.value for estimate in estimates)]
+        yield f"| {label} | {' | '.join('–' if value is None else f'{value:.2f}' for value in values)} |"
+    dlcp = mine[mine["gain_percent"].notna()].iloc[0]
+    yield f"| DLCP over the best other | {_gain(dlcp)} | {gains[SINGLE_POOL]} | {gains[DYNAMIC]} |"
+    yield ""
+
+
+def _gain(row: pd.Series) -> str:
+    """Return a row's gain with its interval, in words."""
+    text = f"{row['gain_percent']:+.1f} % [{row['low_percent']:.1f}, {row['high_percent']:.1f}] over {row['rival']}"
+    return text.replace("-", "−")
 
 
 def _words(file: Path) -> str:
@@ -63,11 +99,9 @@ def _gains(comparison: Comparison, earlier: pd.DataFrame) -> Iterator[str]:
         found = earlier[(earlier["job"] == room.job) & (earlier["label"] == room.subject)]
         if len(found) != 1:
             continue
-        row = found.iloc[0]
-        then = f"{row['gain_percent']:+.1f} % [{row['low_percent']:.1f}, {row['high_percent']:.1f}] over {row['rival']}"
         yield (
             f"| {comparison.results.experiment} | {room.job}{'' if room.subject == 'DLCP' else f', {room.subject}'} "
-            f"| {then.replace('-', '−')} | {room.gain_words} over {room.rival} |"
+            f"| {_gain(found.iloc[0])} | {room.gain_words} over {room.rival} |"
         )
 
 
