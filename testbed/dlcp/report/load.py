@@ -325,6 +325,18 @@ def knobs(result: RunResult) -> dict[str, Any]:
 def ideal_s_of(results: Results, job: str, name: str) -> float | None:
     """A figure of the ideal transport (RunResult.ideal), seconds: the mean over the runs that have it, as a real job's
     compute varies; of whole gradients, where only some schemes compress them."""
-    ideals = [run.result.ideal for run in results.of(job) if name in run.result.ideal]
-    found = [ideal[name] for ideal in ideals if "bytes_share" not in ideal] or [ideal[name] for ideal in ideals]
+    found = [one for each in _ideals_s(results, job, name).values() for one in each]
     return sum(found) / len(found) if found else None
+
+
+def ideals_s_of(results: Results, job: str, name: str) -> dict[str, float]:
+    """The same for each label: schemes cut gradients into messages of different sizes."""
+    return {label: sum(each) / len(each) for label, each in _ideals_s(results, job, name).items()}
+
+
+def _ideals_s(results: Results, job: str, name: str) -> dict[str, list[float]]:
+    runs = [run.result for run in results.of(job) if name in run.result.ideal]
+    found: dict[str, list[float]] = {}
+    for run in [run for run in runs if "bytes_share" not in run.ideal] or runs:
+        found.setdefault(run.label, []).append(run.ideal[name])
+    return found

@@ -10,7 +10,7 @@ import pandas as pd
 from dlcp.model.metrics import IDEAL_OF, Metric
 from dlcp.report.comparison import Comparison, JobComparison
 from dlcp.report.fairness import COSTS, NOT_THERE, costs, searches
-from dlcp.report.load import ideal_s_of
+from dlcp.report.load import ideals_s_of
 from dlcp.report.remarks import message_sizes_remark
 from dlcp.report.words import Unit, show_estimate, unit_of
 
@@ -31,9 +31,9 @@ def metric_table(comparison: Comparison, metric: Metric) -> Iterator[str]:
     yield _rule(len(jobs) + 1)
     for label in dict.fromkeys(label for job in comparison.jobs for label in job.labels):
         yield _row([label, *(_cell(job, label, metric, unit) for job in jobs)])
-    ideals = [_ideal_s(comparison, job.job, metric) for job in jobs]
+    ideals = [_ideals_s(comparison, job.job, metric) for job in jobs]
     if any(ideals):
-        yield _row(["*ideal transport*", *(f"{one * unit.factor:.3g}" if one else "–" for one in ideals)])
+        yield _row(["*ideal transport*", *(_range([one * unit.factor for one in each]) for each in ideals)])
     yield ""
     yield from _refusals(jobs, metric)
     if metric.quantile is not None and not metric.name.startswith("iteration_"):
@@ -114,8 +114,18 @@ def _refusals(jobs: Iterable[JobComparison], metric: Metric) -> Iterator[str]:
         yield f"* and {len(whose) - MOST_REASONS} more such reasons"
 
 
-def _ideal_s(comparison: Comparison, job: str, metric: Metric) -> float | None:
-    return ideal_s_of(comparison.results, job, IDEAL_OF[metric.name]) if metric.name in IDEAL_OF else None
+def _ideals_s(comparison: Comparison, job: str, metric: Metric) -> list[float]:
+    if metric.name not in IDEAL_OF:
+        return []
+    return list(ideals_s_of(comparison.results, job, IDEAL_OF[metric.name]).values())
+
+
+def _range(values: Sequence[float]) -> str:
+    """Return the least and the greatest value as text; one where both look the same, a dash where there is none."""
+    if not values:
+        return "–"
+    low, high = (f"{end:.3g}" for end in (min(values), max(values)))
+    return low if low == high else f"{low}–{high}"
 
 
 def _row(cells: Sequence[str]) -> str:
