@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +11,7 @@ from dlcp.model.inventory import LabSwitch
 from dlcp.model.result import TABLES
 from dlcp.model.workload import HostSettings
 from dlcp.substrates.lab_state import (
+    Boxes,
     Counted,
     HostState,
     _rto_min_s,
@@ -22,6 +23,7 @@ from dlcp.substrates.lab_state import (
     rounded,
     unaccounted,
 )
+from dlcp.substrates.remote import Done, Remote
 
 
 def row(port: str, queue: int = 0, **counted: int) -> dict[str, Any]:
@@ -86,6 +88,21 @@ def test_frames_that_a_switch_has_no_use_for_are_told_but_are_no_loss() -> None:
 def test_a_box_is_asked_about_the_state_that_its_deployments_keep(state: str | None, begins: str) -> None:
     switch = LabSwitch(None, None, {}, "/opt/python", state=state)  # type: ignore[arg-type]
     assert " ".join(box_command(switch, "dlcp.switches.box", "read")) == f"{begins} -m dlcp.switches.box read"
+
+
+@pytest.mark.parametrize("answer", ["", "no JSON", "[]", "7", "[" * 100_000, '{"a":' * 500 + "1" + "}" * 500])
+def test_an_answer_of_a_switch_that_is_none_is_told_with_its_place(answer: str) -> None:
+    class Answering:
+        where = "lab.yaml: s1"
+
+        def run(self, words: list[str], **_: Any) -> Done:
+            return Done(0, answer, "said on stderr")
+
+    switch = LabSwitch(None, None, {}, "/opt/python")  # type: ignore[arg-type]
+    boxes = Boxes({"s1": switch}, {"s1": cast("Remote", Answering())})
+    with pytest.raises(Problem, match=r"expected one JSON object, received exit status 0: said on stderr") as caught:
+        boxes.held()
+    assert caught.value.where == "lab.yaml: s1"
 
 
 @pytest.mark.parametrize(("shown", "floor_s"), [("5ms", 0.005), ("1s", 1.0), ("1.6s", 1.6)])

@@ -16,6 +16,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 from dlcp.errors import Problem
+from dlcp.model.json_text import parse_json
 from dlcp.runner.deployment import write_json
 from dlcp.switches.box.state import STATE_VARIABLE
 
@@ -48,7 +49,7 @@ class ActionModule(ActionBase):
         words += [known.get("dlcp_python", "/opt/dlcp/bin/python"), "-m", "dlcp.switches.box", verb]
         done = self._low_level_execute_command(shlex.join(words), in_data=json.dumps(given).encode())
         try:
-            answer = json.loads(done["stdout"])
+            answer = parse_json(done["stdout"])
         except ValueError:
             said = (done["stderr"] or done["stdout"]).strip()[-500:]
             raise AnsibleActionFail(f"{shlex.join(words)}: exit code {done['rc']}, no answer: {said}") from None

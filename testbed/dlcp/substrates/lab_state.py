@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -12,6 +11,7 @@ from typing import Any
 
 from dlcp.errors import ExitCode, Problem
 from dlcp.model.inventory import LabHost, LabSwitch
+from dlcp.model.json_text import parse_json
 from dlcp.model.result import DROP_CAUSES
 from dlcp.model.workload import HostSettings
 from dlcp.schemes.tcp import CONTROL_SYSCTL
@@ -109,14 +109,16 @@ class Boxes:
         words = box_command(self._switches[name], "dlcp.switches.box", verb)
         done = self._remotes[name].run(words, timeout_s=COMMAND_TIMEOUT_S, stdin="{}")
         try:
-            answer = json.loads(done.stdout)
+            answer = parse_json(done.stdout)
         except ValueError:
-            raise _unexpected(self._remotes[name], words, "one JSON object", done) from None
+            answer = None
+        if not isinstance(answer, dict):
+            raise _unexpected(self._remotes[name], words, "one JSON object", done)
         if problem := answer.get("problem"):
             raise Problem(
                 f"{name}: {problem['where']}", problem["what"], problem["hint"], exit_code=ExitCode.MACHINE_CANNOT
             )
-        return dict(answer)
+        return answer
 
 
 def box_command(switch: LabSwitch, module: str, *words: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,6 +12,7 @@ from dlcp.agents.handles import AgentHandle, request_all
 from dlcp.agents.machine import mean_busy
 from dlcp.errors import ExitCode, Problem
 from dlcp.model.inventory import LabSwitch
+from dlcp.model.json_text import parse_json
 from dlcp.model.qos import QosIntent
 from dlcp.model.topology import Graph
 from dlcp.substrates.lab_agents import LabHosts
@@ -76,7 +76,7 @@ class FollowedBoxes:
         try:
             while not received.endswith(b"\n") and (part := channel.recv(1 << 20)):
                 received += part
-            said: dict[str, Any] = json.loads(received)
+            said: dict[str, Any] = parse_json(received.decode())
         except (OSError, ValueError) as error:
             words = channel.recv_stderr(2000).decode(errors="replace") if channel.recv_stderr_ready() else str(error)
             what = f"its counters: expected a line of JSON within {ANSWER_TIMEOUT_S:g} s, received {words or 'nothing'}"
