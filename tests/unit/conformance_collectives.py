@@ -153,6 +153,7 @@ def groups_have_names(rank: int, size: int) -> Any:
     names = [dist.group.WORLD.group_name, group.group_name]  # type: ignore[attr-defined]
     resolved = dist.distributed_c10d._resolve_process_group(group.group_name) is group  # type: ignore[attr-defined]
     description = group.group_desc  # type: ignore[attr-defined]
+    dist.barrier(group=group)  # gloo's connections of slower ranks are not all there yet
     dist.destroy_process_group(group)
     return len(set(names)), resolved, description, dist.group.WORLD.group_desc  # type: ignore[attr-defined]
 

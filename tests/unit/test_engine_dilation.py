@@ -91,8 +91,8 @@ def test_an_acknowledgement_is_held_back_for_half_a_millisecond_of_the_lab(dilat
     with endpoint(0, dilation) as one, mute_peer(one) as peer:
         address = (LOOPBACK, one.port)
         one.declare(1, 2 * ELEMENTS, queue=3)
-        peer.sendto(data_packet(0), address)
         sent_s = time.monotonic()
+        peer.sendto(data_packet(0), address)
         while kind(packet := peer.recv(2048)) != lib.DLCP_ACK:
             pass
         held_s = time.monotonic() - sent_s
