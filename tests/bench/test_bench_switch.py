@@ -32,6 +32,7 @@ def test_every_path_carries_every_packet_that_is_costed() -> None:
     assert figure(found, "3 switches ÷ 3 routers")["values"] == pytest.approx(ratio)
 
 
+@pytest.mark.long
 def test_a_boxs_hop_is_costed_beside_the_emulated_switchs_and_plain_routing() -> None:
     found = report("switch", "--only", "box", "--packets", "300", "--rounds", "2", "--repeats", "1")
     ways = ["1 switch", "3 switches", "1 plain router", "3 plain routers", "1 box", "3 boxes"]

@@ -180,17 +180,15 @@ def test_weights_shared_buffer_and_average_pass(inside: Callable[..., Any]) -> N
     )
 
 
-@pytest.mark.parametrize(
-    "what",
-    [pytest.param(what, marks=() if what == "threshold" else pytest.mark.long) for what in TAMPERINGS],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("what", TAMPERINGS)
 def test_a_tampered_port_deviates(inside: Callable[..., Any], what: str) -> None:
     rows = inside(tampered, within_s=WITHIN_S, what=what)
     wanted = TAMPERINGS[what][1]
     assert wanted <= deviating(rows), told(rows)
     assert all(
         "s1-h1" in row["where"] or row["where"] == "s1 → h1" for row in rows[:-1] if row["verdict"] == "deviates"
-    )
+    ), told(rows)
     assert rows[-1]["exit_code"] == 4
 
 

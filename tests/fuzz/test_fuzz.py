@@ -27,6 +27,7 @@ def test_no_input_breaks_a_promise(target: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_a_broken_promise_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The harness itself: a target that fails on its first input makes the run fail."""
     (tmp_path / "broken_target.c").write_text(

@@ -25,6 +25,7 @@ def test_the_demonstration_leaves_every_node_as_it_was(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "results") == ["lab-demo.html"], "runs go with the lab"
 
 
+@pytest.mark.long
 def test_a_shell_s_command_has_the_lab(tmp_path: Path) -> None:
     line = "ssh l1 hostname; ssh h4 ping -c 1 -W 2 198.18.1.2 > ping; dlcp hosts restore --json; exit 7"
     done = subprocess.run(

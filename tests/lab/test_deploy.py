@@ -159,6 +159,7 @@ def test_one_deployment_at_a_time(fabric: RunningLab) -> None:
     assert held(fabric) == good
 
 
+@pytest.mark.long
 def test_counters_are_collected_as_the_switches_have_them(fabric: RunningLab) -> None:
     address = load_inventory(fabric.path).hosts["h2"].address
     frames, payload = 40, 1000

@@ -109,6 +109,7 @@ def test_drift_and_a_timer_that_ran_out_are_told(lab: StubLab, switches: dict[st
     assert lab.play("verify", intent="droptail").returncode == 0
 
 
+@pytest.mark.long
 def test_a_bad_line_is_found_by_the_comparison(lab: StubLab, switches: dict[str, EosSwitch]) -> None:
     before = texts(switches)
     switches["s1"].refuses = "qos trust dscp"

@@ -209,6 +209,7 @@ def deployed(lab: RunningLab) -> None:
     assert "failed" not in found.get("statuses", {"failed": 1}), found
 
 
+@pytest.mark.long
 def test_another_intent_is_refused_by_both_names(star: RunningLab) -> None:
     deployed(star)
     found = made(star, write(star, "other", "TCP"))
@@ -296,6 +297,7 @@ def test_probes_of_a_labs_hosts_say_that_its_switch_does_what_was_deployed(star:
     assert not any(agents(star).values())
 
 
+@pytest.mark.long
 def test_drift_during_a_run_fails_it_and_refuses_the_next_with_what_drifted(star: RunningLab) -> None:
     """Last: it leaves the switch as no other test wants it."""
     deployed(star)

@@ -24,6 +24,7 @@ def fabric(tmp_path: Path) -> Iterator[SonicLab]:
         yield found
 
 
+@pytest.mark.long
 def test_a_fabric_is_looked_at_deployed_found_the_same_and_taken_back(fabric: SonicLab) -> None:
     before = fabric.dumps()
     look = fabric.lab.play("deploy", "--check", "--diff", intent="dlcp-ect")

@@ -116,6 +116,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.long
 def test_rank_0_and_its_store_die__and_each_survivor_says_one_sentence(tmp_path: Path) -> None:
     script = tmp_path / "own_store.py"
     script.write_text(OWN_STORE)

@@ -249,6 +249,7 @@ def test_load__leaves_out_a_run_whose_tables_are_damaged(experiment: Path, damag
     assert why.startswith("messages.parquet ")
 
 
+@pytest.mark.long
 def test_report__goes_on_without_a_run_whose_tables_are_damaged(experiment: Path) -> None:
     _, why = damaged(experiment, zero_the_rows, 6)
     summary = report(experiment)

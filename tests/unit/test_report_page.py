@@ -155,6 +155,7 @@ def test_page__is_the_same_again(printed: tuple[ReportSummary, str], html: str, 
     assert again.html.read_text(encoding="utf-8") == html
 
 
+@pytest.mark.long
 def test_page__warns_of_what_must_not_happen(tmp_path: Path) -> None:
     root = make_results(tmp_path, repeats=1, iterations=2, tensors=1)
     file = root / "dlcp-real-0" / "result.json"
@@ -181,7 +182,7 @@ def test_styles__are_apart_in_colour_lightness_line_and_marker(results: Path) ->
     assert len({str(look.line) for look in looks}) == len({look.marker for look in looks}) == len(looks)
 
 
-@pytest.mark.parametrize("status", ["suspect", "failed"])
+@pytest.mark.parametrize("status", [pytest.param("suspect", marks=pytest.mark.long), "failed"])
 def test_page__shows_a_job_of_which_no_run_counts(tmp_path: Path, status: str) -> None:
     root = make_results(tmp_path, repeats=2, iterations=2, tensors=1)
     for run in root.glob("*-real-*/result.json"):
