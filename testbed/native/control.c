@@ -1,15 +1,7 @@
 /* Control packets on their way out: what waits in the ring, and what follows from a peer's state alone. */
+#include "outgoing.h"
 #include "protocol_internal.h"
-
-/* Let a control packet leave soon. A full ring drops it: every one of them is asked for again by a timer. */
-void dlcp_control_push(struct dlcp_protocol *protocol, const struct control *control)
-{
-	if (protocol->control_tail - protocol->control_head >= CONTROL_RING) {
-		protocol->statistics.control_dropped++;
-		return;
-	}
-	protocol->control[protocol->control_tail++ & (CONTROL_RING - 1)] = *control;
-}
+#include "timeouts.h"
 
 /* A burst of one control packet of so many bytes at control_packet. */
 static bool control_burst(struct dlcp_protocol *protocol, uint16_t peer, uint8_t tos, size_t bytes, uint64_t now_ns,

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "protocol_internal.h"
+#include "state.h"
 
 /* How often, within the silence limit, a peer that owes something and says nothing is asked whether it lives. */
 enum { GREETINGS_PER_SILENCE = 8 };
@@ -154,6 +155,13 @@ void dlcp_check_silence(struct dlcp_protocol *protocol, struct peer *peer, uint6
 				  "Small packets pass, full ones do not: path MTU or a filter?" :
 				  "Only the control queue passes: is the queue of the data starved or filtered?");
 	memcpy(protocol->gone_error, protocol->error, sizeof protocol->gone_error);
+}
+
+int dlcp_protocol_gone(struct dlcp_protocol *protocol)
+{
+	if (protocol->gone_rank >= 0) /* other calls may have failed since */
+		memcpy(protocol->error, protocol->gone_error, sizeof protocol->error);
+	return protocol->gone_rank;
 }
 
 void dlcp_protocol_describe(struct dlcp_protocol *protocol, uint64_t now_ns, char *text, size_t text_bytes)

@@ -2,27 +2,19 @@
 #include "protocol.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "outgoing.h"
 #include "protocol_internal.h"
+#include "state.h"
+#include "timeouts.h"
 
 /* Time of a fast link that one burst may take and one acknowledgement may stand for: less than a host's scheduler adds,
  * and at 10 Gbit/s and above no system call has more packets than GSO takes. */
 #define BURST_NS (100 * MICROSECOND)
 #define DEFAULT_STASH_BYTES (16u << 20)
 #define FASTEST_LINK_BPS 1e12 /* a full packet takes 12 of the nanoseconds that clocks count */
-
-int dlcp_fail(struct dlcp_protocol *protocol, int code, const char *format, ...)
-{
-	va_list arguments;
-
-	va_start(arguments, format);
-	vsnprintf(protocol->error, sizeof protocol->error, format, arguments);
-	va_end(arguments);
-	return code;
-}
 
 const char *dlcp_protocol_error(const struct dlcp_protocol *protocol)
 {
@@ -222,24 +214,6 @@ int dlcp_protocol_add_peer(struct dlcp_protocol *protocol, uint16_t rank, uint64
 	return DLCP_OK;
 }
 
-/* Memory for one completion, taken when its message begins so that its end needs none. */
-struct finished *dlcp_take_completion(struct dlcp_protocol *protocol)
-{
-	struct finished *finished = protocol->free_finished;
-
-	if (!finished)
-		return malloc(sizeof *finished);
-	protocol->free_finished = finished->next;
-	return finished;
-}
-
-void dlcp_complete(struct dlcp_protocol *protocol, struct finished *finished)
-{
-	finished->next = NULL;
-	*(protocol->finished_head ? &protocol->finished_tail->next : &protocol->finished_head) = finished;
-	protocol->finished_tail = finished;
-}
-
 int dlcp_protocol_has_completion(const struct dlcp_protocol *protocol)
 {
 	return protocol->finished_head != NULL;
@@ -378,13 +352,6 @@ uint64_t dlcp_protocol_next_timer(struct dlcp_protocol *protocol, uint64_t now_n
 				at = dlcp_earlier(at, dlcp_lane_timer(protocol, peer, queue));
 	}
 	return at;
-}
-
-int dlcp_protocol_gone(struct dlcp_protocol *protocol)
-{
-	if (protocol->gone_rank >= 0) /* other calls may have failed since */
-		memcpy(protocol->error, protocol->gone_error, sizeof protocol->error);
-	return protocol->gone_rank;
 }
 
 uint32_t dlcp_protocol_sending(const struct dlcp_protocol *protocol)

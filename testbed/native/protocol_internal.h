@@ -1,4 +1,4 @@
-/* The state behind protocol.h, shared by protocol.c (the doors) and the files named below. */
+/* The state behind protocol.h, shared by the files of the state machine. */
 #ifndef DLCP_PROTOCOL_INTERNAL_H
 #define DLCP_PROTOCOL_INTERNAL_H
 
@@ -251,13 +251,7 @@ struct dlcp_protocol {
 	char error[DLCP_ERROR_BYTES];
 };
 
-/* protocol.c */
-int dlcp_fail(struct dlcp_protocol *protocol, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
-struct finished *dlcp_take_completion(struct dlcp_protocol *protocol);
-void dlcp_complete(struct dlcp_protocol *protocol, struct finished *finished);
-
 /* control.c */
-void dlcp_control_push(struct dlcp_protocol *protocol, const struct control *control);
 bool dlcp_poll_control(struct dlcp_protocol *protocol, uint64_t now_ns, struct dlcp_burst *burst);
 bool dlcp_poll_peer(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns, struct dlcp_burst *burst);
 
@@ -376,13 +370,7 @@ void dlcp_stash_forget(struct dlcp_protocol *protocol, struct peer *peer, const 
 void dlcp_stash_free(struct dlcp_protocol *protocol);
 
 /* sender.c */
-void dlcp_set_state(struct dlcp_protocol *protocol, struct outgoing *message, uint32_t packet, uint8_t state);
-void dlcp_outgoing_changed(struct dlcp_protocol *protocol, struct outgoing *message, uint64_t now_ns);
 void dlcp_run_done_timers(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns);
-void dlcp_demote(struct dlcp_protocol *protocol, struct peer *peer, struct outgoing *message, uint64_t now_ns);
-uint32_t dlcp_largest_lost(struct outgoing *message);
-struct outgoing *dlcp_outgoing_find(const struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key);
-void dlcp_outgoing_free(struct outgoing *message);
 void dlcp_on_nack(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
 		  const uint8_t *bytes, size_t size, uint64_t now_ns);
 void dlcp_on_stop(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
@@ -402,10 +390,6 @@ bool dlcp_records_full(const struct peer *peer);
 void dlcp_on_ack(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_ack *ack, uint64_t received_ns,
 		 uint64_t now_ns);
 void dlcp_detect_losses(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns);
-uint64_t dlcp_timeout(const struct dlcp_protocol *protocol, const struct peer *peer, uint32_t tries);
-uint64_t dlcp_lane_rtt(const struct peer *peer, const struct lane *lane);
-uint64_t dlcp_patience(const struct peer *peer, const struct lane *lane);
-uint64_t dlcp_lane_timer(const struct dlcp_protocol *protocol, const struct peer *peer, uint8_t queue);
 
 /* acknowledge.c */
 void dlcp_on_sequence(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header, bool ce,

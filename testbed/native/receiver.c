@@ -4,6 +4,7 @@
 
 #include "elements.h"
 #include "protocol_internal.h"
+#include "state.h"
 
 #define ROUNDING 1e-9 /* of the energy: far above what adding up millions of packets in another order changes */
 

@@ -1,10 +1,10 @@
 /* What acknowledgements tell a sender: round-trip times, losses, progress. Nothing is ever presumed lost without
  * evidence: a packet of the same queue that left later and arrived. When evidence is overdue, a PROBE asks for it. */
+#include "outgoing.h"
 #include "protocol_internal.h"
+#include "timeouts.h"
 
 enum { MIN_RTT_WINDOW_S = 15 }; /* two of these are remembered: routes may change, standing queues must not count */
-#define FIRST_TIMEOUT_NS (20 * MILLISECOND) /* before any round-trip time is known */
-#define LONGEST_TIMEOUT_NS (250 * MILLISECOND)
 
 static struct record *record_of(const struct peer *peer, uint32_t sequence)
 {
@@ -47,61 +47,6 @@ struct record *dlcp_record(struct dlcp_protocol *protocol, struct peer *peer, ui
 	if (peer->loss_check_ns <= now_ns)
 		protocol->timers_ran_ns = NEVER;
 	return record;
-}
-
-/* The least time to wait for an answer: twice what the receiver may hold an acknowledgement back, and four times what the
- * two hosts were seen to take by holding back and waking up, which round-trip times leave out. */
-static uint64_t least_timeout(const struct dlcp_protocol *protocol, const struct peer *peer)
-{
-	if (protocol->config.timer_floor_ns)
-		return protocol->config.timer_floor_ns;
-	return dlcp_earlier(2 * protocol->config.ack_delay_ns + 4 * peer->host_ns, FIRST_TIMEOUT_NS);
-}
-
-/* srtt + 4 rttvar, not less than the least, doubled by each try. */
-static uint64_t timeout(const struct dlcp_protocol *protocol, const struct peer *peer, uint64_t srtt_ns,
-			uint64_t rttvar_ns, uint32_t tries)
-{
-	uint64_t base = FIRST_TIMEOUT_NS, least = least_timeout(protocol, peer), longest = LONGEST_TIMEOUT_NS;
-
-	if (srtt_ns)
-		base = srtt_ns + 4 * rttvar_ns > least ? srtt_ns + 4 * rttvar_ns : least;
-	if (longest < base)
-		longest = base;
-	base <<= tries < BACKOFF_LIMIT ? tries : BACKOFF_LIMIT;
-	return base < longest ? base : longest;
-}
-
-/* How long to wait for an answer before asking again. */
-uint64_t dlcp_timeout(const struct dlcp_protocol *protocol, const struct peer *peer, uint32_t tries)
-{
-	return timeout(protocol, peer, peer->srtt_ns, peer->rttvar_ns, tries);
-}
-
-/* A queue's smoothed round-trip time; the peer's while its own packets have not come back. */
-uint64_t dlcp_lane_rtt(const struct peer *peer, const struct lane *lane)
-{
-	return lane->srtt_ns ? lane->srtt_ns : peer->srtt_ns;
-}
-
-/* How long after it left a packet of a queue that others have overtaken counts as late, no more as reordered. */
-uint64_t dlcp_patience(const struct peer *peer, const struct lane *lane)
-{
-	uint64_t srtt_ns = dlcp_lane_rtt(peer, lane);
-
-	return srtt_ns + srtt_ns / 8 + peer->reorder_ns;
-}
-
-/* When a lane's evidence is overdue; NEVER when nothing is in flight. */
-uint64_t dlcp_lane_timer(const struct dlcp_protocol *protocol, const struct peer *peer, uint8_t queue)
-{
-	const struct lane *lane = &peer->lanes[queue];
-
-	if (!lane->in_flight)
-		return NEVER;
-	if (!lane->srtt_ns)
-		return lane->progress_ns + dlcp_timeout(protocol, peer, lane->probes);
-	return lane->progress_ns + timeout(protocol, peer, lane->srtt_ns, lane->rttvar_ns, lane->probes);
 }
 
 /* RFC 6298, with a quicker eye for the variation. */

@@ -1,7 +1,9 @@
 /* What leaves next: by queue, by age, as window, pace and link allow. */
 #include <math.h>
 
+#include "outgoing.h"
 #include "protocol_internal.h"
+#include "timeouts.h"
 
 /* A sender that was held up (by the scheduler, by a timer) may catch up at most this much of its link's time. */
 #define CATCH_UP_NS (500 * MICROSECOND)

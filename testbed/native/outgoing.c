@@ -1,0 +1,170 @@
+/* A message on its way out: its packets' states and counts, and its place in its lane. Who changes them is elsewhere. */
+#include "outgoing.h"
+
+#include <stdlib.h>
+
+#include "timeouts.h"
+
+struct outgoing *dlcp_outgoing_find(const struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key)
+{
+	struct outgoing *message = protocol->outgoing[dlcp_bucket(peer, key)];
+
+	while (message && (message->peer != peer || !dlcp_same_key(&message->key, key)))
+		message = message->hash_next;
+	return message;
+}
+
+void dlcp_outgoing_free(struct outgoing *message)
+{
+	free(message->order);
+	free(message->finished);
+	free(message);
+}
+
+/* Into its peer's list of its queue, by age. */
+void dlcp_outgoing_list(struct dlcp_protocol *protocol, struct peer *peer, struct outgoing *message, uint64_t now_ns)
+{
+	uint8_t queue = message->queue;
+	struct lane *lane = &peer->lanes[queue];
+	struct outgoing *before = lane->tail;
+
+	while (before && before->id > message->id)
+		before = before->prev;
+	message->prev = before;
+	message->next = before ? before->next : lane->head;
+	*(message->prev ? &message->prev->next : &lane->head) = message;
+	*(message->next ? &message->next->prev : &lane->tail) = message;
+	message->listed = true;
+	if (!before && !message->next && lane->srtt_ns && now_ns - lane->idle_since_ns > 2 * lane->srtt_ns &&
+	    (lane->control == lane->congestion_state || !peer->active))
+		peer->congestion->on_restart(lane->control);
+	peer->active |= 1u << queue;
+	protocol->lane_members[queue]++;
+}
+
+void dlcp_outgoing_unlist(struct dlcp_protocol *protocol, struct peer *peer, struct outgoing *message, uint64_t now_ns)
+{
+	uint8_t queue = message->queue;
+	struct lane *lane = &peer->lanes[queue];
+
+	*(message->prev ? &message->prev->next : &lane->head) = message->next;
+	*(message->next ? &message->next->prev : &lane->tail) = message->prev;
+	message->listed = false;
+	protocol->lane_members[queue]--;
+	if (!lane->head) {
+		peer->active &= ~(1u << queue);
+		lane->idle_since_ns = now_ns;
+	}
+}
+
+/* Bytes of a message were sent: it may have to travel lower from here on. */
+void dlcp_demote(struct dlcp_protocol *protocol, struct peer *peer, struct outgoing *message, uint64_t now_ns)
+{
+	uint8_t queue = protocol->tensors[message->key.tensor].shape.queue;
+
+	for (uint32_t i = 0; i < DLCP_DEMOTIONS && protocol->config.demote_after_bytes[i] && queue; i++)
+		queue -= message->sent_bytes >= protocol->config.demote_after_bytes[i];
+	if (queue == message->queue)
+		return;
+	if (message->listed)
+		dlcp_outgoing_unlist(protocol, peer, message, now_ns);
+	message->queue = queue;
+}
+
+/* A packet of a bounded message that must arrive all the same. */
+static bool must_arrive(const struct outgoing *message, uint32_t packet)
+{
+	return message->must_arrive && message->class[packet] == CLASS_RELIABLE;
+}
+
+/* Where a packet is listed while it is lost. */
+static uint32_t lost_list(const struct outgoing *message, uint32_t packet)
+{
+	return must_arrive(message, packet) ? LOST_LISTS - 1 : message->magnitude[packet];
+}
+
+static void list_lost(struct outgoing *message, uint32_t packet)
+{
+	uint32_t among = lost_list(message, packet), next = message->lost_head[among];
+
+	message->lost_next[packet] = next;
+	message->lost_previous[packet] = NONE;
+	if (next != NONE)
+		message->lost_previous[next] = packet;
+	message->lost_head[among] = packet;
+	if (message->lost_top < among)
+		message->lost_top = among;
+}
+
+static void unlist_lost(struct outgoing *message, uint32_t packet)
+{
+	uint32_t next = message->lost_next[packet], previous = message->lost_previous[packet];
+
+	if (next != NONE)
+		message->lost_previous[next] = previous;
+	*(previous != NONE ? &message->lost_next[previous] : &message->lost_head[lost_list(message, packet)]) = next;
+}
+
+/* The lost packet that matters most: one that must arrive, else of the largest magnitude. NONE when none is lost. */
+uint32_t dlcp_largest_lost(struct outgoing *message)
+{
+	while (message->lost_top && message->lost_head[message->lost_top] == NONE)
+		message->lost_top--;
+	return message->lost_head[message->lost_top];
+}
+
+/* Move a packet to another state and keep the counts. */
+void dlcp_set_state(struct dlcp_protocol *protocol, struct outgoing *message, uint32_t packet, uint8_t state)
+{
+	uint8_t *at = &message->state[packet];
+	uint32_t elements = dlcp_packet_elements(message->elements, message->dtype, packet);
+	uint64_t bytes = (uint64_t)elements * dlcp_element_bytes(message->dtype);
+	double energy = elements * dlcp_code_energy(message->magnitude[packet]);
+	bool must = must_arrive(message, packet);
+
+	(void)protocol;
+	message->in_flight -= *at == IN_FLIGHT;
+	message->arrived -= *at == ARRIVED;
+	if (*at == LOST) {
+		message->lost--;
+		message->lost_bytes -= bytes;
+		message->lost_energy = message->lost ? message->lost_energy - energy : 0; /* sums leave crumbs */
+		message->must_lost -= must;
+		unlist_lost(message, packet);
+	}
+	*at = state;
+	message->in_flight += state == IN_FLIGHT;
+	message->arrived += state == ARRIVED;
+	if (state == LOST) {
+		message->lost++;
+		message->lost_bytes += bytes;
+		message->lost_energy += energy;
+		message->must_lost += must;
+		list_lost(message, packet);
+	}
+}
+
+/* After packets changed their state: is there something to send, and is DONE due? */
+void dlcp_outgoing_changed(struct dlcp_protocol *protocol, struct outgoing *message, uint64_t now_ns)
+{
+	struct peer *peer = protocol->peers[message->peer];
+	bool sendable = dlcp_has_packets(message);
+
+	if (sendable && !message->listed)
+		dlcp_outgoing_list(protocol, peer, message, now_ns);
+	else if (!sendable && message->listed)
+		dlcp_outgoing_unlist(protocol, peer, message, now_ns);
+	if (sendable || message->in_flight) {
+		message->done_at_ns = NEVER;
+		message->done_tries = 0;
+		return;
+	}
+	/* Everything arrived or is known to be lost. With losses the receiver cannot know that this was all: ask at
+	 * once. Without, its STOP is on the way: ask only when that is overdue. */
+	if (message->done_at_ns == NEVER)
+		message->done_at_ns = message->lost ? now_ns : now_ns + dlcp_timeout(protocol, peer, 0);
+	else if (message->lost && !message->done_tries)
+		message->done_at_ns = now_ns;
+	if (message->done_at_ns < peer->done_hint_ns)
+		peer->done_hint_ns = message->done_at_ns;
+}
