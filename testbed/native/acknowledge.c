@@ -33,6 +33,33 @@ static bool enter(struct arrivals *arrivals, const struct dlcp_header *header, u
 	return true;
 }
 
+/* DATA came from a peer: it is the latest of the senders, and counts. */
+static void note_sender(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns)
+{
+	if (!peer->counted)
+		protocol->counted_senders++;
+	peer->counted = true;
+	peer->data_ns = now_ns;
+	if (protocol->sender_tail == peer) {
+		if (!protocol->sender_first)
+			protocol->sender_first = peer;
+		return;
+	}
+	if (protocol->sender_first == peer)
+		protocol->sender_first = peer->sender_next;
+	if (peer->any_data) {
+		*(peer->sender_prev ? &peer->sender_prev->sender_next : &protocol->sender_head) = peer->sender_next;
+		peer->sender_next->sender_prev = peer->sender_prev; /* it is not the last */
+	}
+	peer->any_data = true;
+	peer->sender_prev = protocol->sender_tail;
+	peer->sender_next = NULL;
+	*(peer->sender_prev ? &peer->sender_prev->sender_next : &protocol->sender_head) = peer;
+	protocol->sender_tail = peer;
+	if (!protocol->sender_first)
+		protocol->sender_first = peer;
+}
+
 /* Enter a sequence number into what the next acknowledgements will say. */
 void dlcp_on_sequence(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header, bool ce,
 		      uint64_t received_ns, uint64_t now_ns)
@@ -45,8 +72,7 @@ void dlcp_on_sequence(struct dlcp_protocol *protocol, struct peer *peer, const s
 		peer->ce += ce;
 	}
 	if (header->type == DLCP_DATA) {
-		peer->data_ns = now_ns;
-		peer->any_data = true;
+		note_sender(protocol, peer, now_ns);
 	}
 	peer->unacknowledged++;
 	if (header->flags & DLCP_FLAG_ACK_NOW || header->type == DLCP_PROBE ||
@@ -56,18 +82,28 @@ void dlcp_on_sequence(struct dlcp_protocol *protocol, struct peer *peer, const s
 		ack_soon(peer, now_ns + protocol->config.ack_delay_ns);
 }
 
+static void count_sender(struct dlcp_protocol *protocol, struct peer *peer, bool counts)
+{
+	protocol->counted_senders += counts ? 1 : -1;
+	peer->counted = counts;
+}
+
 /* How many ranks send to this one: of each, data came not longer ago than its turn takes, twice, when all take turns on
- * a link like ours. */
+ * a link like ours. That time grows with their number, so one that no longer counts may count again. */
 static uint8_t count_senders(struct dlcp_protocol *protocol, uint64_t now_ns)
 {
 	uint64_t recent_ns = SENDER_MEMORY_NS + (uint64_t)(2 * protocol->packet_ns) * protocol->senders;
+	struct peer *peer;
 
-	protocol->senders = 0;
-	for (uint32_t i = 0; i < protocol->peer_count; i++) {
-		const struct peer *peer = protocol->peers[protocol->ranks[i]];
-
-		protocol->senders += peer->any_data && now_ns - peer->data_ns < recent_ns;
+	for (peer = protocol->sender_first; peer && now_ns - peer->data_ns >= recent_ns; peer = peer->sender_next)
+		count_sender(protocol, peer, false);
+	protocol->sender_first = peer;
+	peer = peer ? peer->sender_prev : protocol->sender_tail;
+	for (; peer && now_ns - peer->data_ns < recent_ns; peer = peer->sender_prev) {
+		count_sender(protocol, peer, true);
+		protocol->sender_first = peer;
 	}
+	protocol->senders = protocol->counted_senders;
 	return protocol->senders < UINT8_MAX ? (uint8_t)protocol->senders : UINT8_MAX;
 }
 

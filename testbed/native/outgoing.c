@@ -22,7 +22,7 @@ void dlcp_outgoing_free(struct outgoing *message)
 }
 
 /* Into its peer's list of its queue, by age. */
-void dlcp_outgoing_list(struct dlcp_protocol *protocol, struct peer *peer, struct outgoing *message, uint64_t now_ns)
+void dlcp_outgoing_list(struct peer *peer, struct outgoing *message, uint64_t now_ns)
 {
 	uint8_t queue = message->queue;
 	struct lane *lane = &peer->lanes[queue];
@@ -39,10 +39,9 @@ void dlcp_outgoing_list(struct dlcp_protocol *protocol, struct peer *peer, struc
 	    (lane->control == lane->congestion_state || !peer->active))
 		peer->congestion->on_restart(lane->control);
 	peer->active |= 1u << queue;
-	protocol->lane_members[queue]++;
 }
 
-void dlcp_outgoing_unlist(struct dlcp_protocol *protocol, struct peer *peer, struct outgoing *message, uint64_t now_ns)
+void dlcp_outgoing_unlist(struct peer *peer, struct outgoing *message, uint64_t now_ns)
 {
 	uint8_t queue = message->queue;
 	struct lane *lane = &peer->lanes[queue];
@@ -50,7 +49,6 @@ void dlcp_outgoing_unlist(struct dlcp_protocol *protocol, struct peer *peer, str
 	*(message->prev ? &message->prev->next : &lane->head) = message->next;
 	*(message->next ? &message->next->prev : &lane->tail) = message->prev;
 	message->listed = false;
-	protocol->lane_members[queue]--;
 	if (!lane->head) {
 		peer->active &= ~(1u << queue);
 		lane->idle_since_ns = now_ns;
@@ -67,7 +65,7 @@ void dlcp_demote(struct dlcp_protocol *protocol, struct peer *peer, struct outgo
 	if (queue == message->queue)
 		return;
 	if (message->listed)
-		dlcp_outgoing_unlist(protocol, peer, message, now_ns);
+		dlcp_outgoing_unlist(peer, message, now_ns);
 	message->queue = queue;
 }
 
@@ -114,7 +112,7 @@ uint32_t dlcp_largest_lost(struct outgoing *message)
 }
 
 /* Move a packet to another state and keep the counts. */
-void dlcp_set_state(struct dlcp_protocol *protocol, struct outgoing *message, uint32_t packet, uint8_t state)
+void dlcp_set_state(struct outgoing *message, uint32_t packet, uint8_t state)
 {
 	uint8_t *at = &message->state[packet];
 	uint32_t elements = dlcp_packet_elements(message->elements, message->dtype, packet);
@@ -122,7 +120,6 @@ void dlcp_set_state(struct dlcp_protocol *protocol, struct outgoing *message, ui
 	double energy = elements * dlcp_code_energy(message->magnitude[packet]);
 	bool must = must_arrive(message, packet);
 
-	(void)protocol;
 	message->in_flight -= *at == IN_FLIGHT;
 	message->arrived -= *at == ARRIVED;
 	if (*at == LOST) {
@@ -151,9 +148,9 @@ void dlcp_outgoing_changed(struct dlcp_protocol *protocol, struct outgoing *mess
 	bool sendable = dlcp_has_packets(message);
 
 	if (sendable && !message->listed)
-		dlcp_outgoing_list(protocol, peer, message, now_ns);
+		dlcp_outgoing_list(peer, message, now_ns);
 	else if (!sendable && message->listed)
-		dlcp_outgoing_unlist(protocol, peer, message, now_ns);
+		dlcp_outgoing_unlist(peer, message, now_ns);
 	if (sendable || message->in_flight) {
 		message->done_at_ns = NEVER;
 		message->done_tries = 0;

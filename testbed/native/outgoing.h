@@ -8,11 +8,11 @@
 struct outgoing *dlcp_outgoing_find(const struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key);
 
 /* Into its peer's list of its queue, by age; and out of it. */
-void dlcp_outgoing_list(struct dlcp_protocol *protocol, struct peer *peer, struct outgoing *message, uint64_t now_ns);
-void dlcp_outgoing_unlist(struct dlcp_protocol *protocol, struct peer *peer, struct outgoing *message, uint64_t now_ns);
+void dlcp_outgoing_list(struct peer *peer, struct outgoing *message, uint64_t now_ns);
+void dlcp_outgoing_unlist(struct peer *peer, struct outgoing *message, uint64_t now_ns);
 
 /* Move a packet to another enum packet_state and keep the counts. */
-void dlcp_set_state(struct dlcp_protocol *protocol, struct outgoing *message, uint32_t packet, uint8_t state);
+void dlcp_set_state(struct outgoing *message, uint32_t packet, uint8_t state);
 
 /* After packets changed their state: is there something to send, and is DONE due? */
 void dlcp_outgoing_changed(struct dlcp_protocol *protocol, struct outgoing *message, uint64_t now_ns);

@@ -7,8 +7,8 @@
 
 #include "outgoing.h"
 #include "protocol_internal.h"
+#include "schedule.h"
 #include "state.h"
-#include "timeouts.h"
 
 /* Time of a fast link that one burst may take and one acknowledgement may stand for: less than a host's scheduler adds,
  * and at 10 Gbit/s and above no system call has more packets than GSO takes. */
@@ -114,6 +114,7 @@ void dlcp_protocol_free(struct dlcp_protocol *protocol)
 		free(finished);
 	}
 	dlcp_stash_free(protocol);
+	dlcp_schedule_free(protocol);
 	free(protocol->tensors);
 	free(protocol->scratch);
 	free(protocol);
@@ -192,10 +193,10 @@ int dlcp_protocol_add_peer(struct dlcp_protocol *protocol, uint16_t rank, uint64
 	peer = calloc(1, sizeof *peer);
 	if (peer)
 		peer->records = calloc(RECORDS, sizeof *peer->records);
-	if (!peer || !peer->records || grow_finished(peer, protocol->tensor_count ? protocol->tensor_count : 1)) {
+	if (!peer || !peer->records || grow_finished(peer, protocol->tensor_count ? protocol->tensor_count : 1) ||
+	    !dlcp_schedule_reserve(protocol, protocol->peer_count + 1)) {
 		if (peer)
-			free(peer->records);
-		free(peer);
+			free_peer(peer);
 		return dlcp_fail(protocol, DLCP_ERROR_MEMORY, "no memory for rank %u", rank);
 	}
 	peer->rank = rank;
@@ -207,8 +208,11 @@ int dlcp_protocol_add_peer(struct dlcp_protocol *protocol, uint16_t rank, uint64
 		struct lane *lane = &peer->lanes[protocol->config.demote_after_bytes[0] ? 0 : queue];
 
 		peer->lanes[queue].control = lane->congestion_state;
+		peer->lanes[queue].peer = peer;
+		peer->lanes[queue].queue = (uint8_t)queue;
 		peer->congestion->init(peer->lanes[queue].control, &control);
 	}
+	peer->number = protocol->peer_count;
 	protocol->peers[rank] = peer;
 	protocol->ranks[protocol->peer_count++] = rank;
 	return DLCP_OK;
@@ -270,7 +274,6 @@ void dlcp_protocol_input(struct dlcp_protocol *protocol, const uint8_t *bytes, s
 	struct peer *peer;
 
 	protocol->overflow = overflow;
-	protocol->timers_ran_ns = NEVER; /* what comes in may make a timer due at once */
 	if (type < 0) {
 		protocol->statistics.packets_malformed++;
 		return;
@@ -297,34 +300,40 @@ void dlcp_protocol_input(struct dlcp_protocol *protocol, const uint8_t *bytes, s
 	} else {
 		dispatch(protocol, peer, &header, bytes, size, ce, received_ns, now_ns);
 	}
+	dlcp_reschedule(protocol, peer, now_ns);
 }
 
-static void run_timers(struct dlcp_protocol *protocol, uint64_t now_ns)
+static void run_timers(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns)
 {
-	if (protocol->timers_ran_ns == now_ns)
+	if (peer->gone)
 		return;
-	protocol->timers_ran_ns = now_ns;
-	for (uint32_t i = 0; i < protocol->peer_count; i++) {
-		struct peer *peer = protocol->peers[protocol->ranks[i]];
+	if (peer->loss_check_ns <= now_ns)
+		dlcp_detect_losses(protocol, peer, now_ns);
+	dlcp_run_done_timers(protocol, peer, now_ns);
+	dlcp_run_deadlines(protocol, peer, now_ns);
+	dlcp_check_silence(protocol, peer, now_ns);
+}
 
-		if (peer->gone)
-			continue;
-		if (peer->loss_check_ns <= now_ns)
-			dlcp_detect_losses(protocol, peer, now_ns);
-		dlcp_run_done_timers(protocol, peer, now_ns);
-		dlcp_run_deadlines(protocol, peer, now_ns);
-		dlcp_check_silence(protocol, peer, now_ns);
+/* Timers of the peers that are due, and what follows from a peer's state alone: the next acknowledgement or probe. */
+static bool poll_due_peers(struct dlcp_protocol *protocol, uint64_t now_ns, struct dlcp_burst *burst)
+{
+	struct peer *peer;
+
+	while ((peer = dlcp_due_peer(protocol, now_ns))) {
+		run_timers(protocol, peer, now_ns);
+		if (dlcp_poll_peer(protocol, peer, now_ns, burst)) {
+			dlcp_reschedule(protocol, peer, now_ns); /* and it may have another one */
+			return true;
+		}
+		dlcp_turn_over(protocol, peer, now_ns);
 	}
+	return false;
 }
 
 int dlcp_protocol_poll_transmit(struct dlcp_protocol *protocol, uint64_t now_ns, struct dlcp_burst *burst)
 {
-	bool found = false;
-
-	run_timers(protocol, now_ns);
-	for (uint32_t i = 0; i < protocol->peer_count && !found; i++)
-		found = dlcp_poll_peer(protocol, protocol->peers[protocol->ranks[i]], now_ns, burst);
-	if (!found && !dlcp_poll_control(protocol, now_ns, burst) && !dlcp_poll_data(protocol, now_ns, burst))
+	if (!poll_due_peers(protocol, now_ns, burst) && !dlcp_poll_control(protocol, now_ns, burst) &&
+	    !dlcp_poll_data(protocol, now_ns, burst))
 		return 0;
 	protocol->statistics.packets_sent += burst->packets;
 	for (uint32_t i = 0; i < burst->packets; i++)
@@ -334,24 +343,7 @@ int dlcp_protocol_poll_transmit(struct dlcp_protocol *protocol, uint64_t now_ns,
 
 uint64_t dlcp_protocol_next_timer(struct dlcp_protocol *protocol, uint64_t now_ns)
 {
-	uint64_t at = dlcp_data_time(protocol, now_ns);
-
-	if (protocol->control_head != protocol->control_tail)
-		return now_ns;
-	for (uint32_t i = 0; i < protocol->peer_count; i++) {
-		const struct peer *peer = protocol->peers[protocol->ranks[i]];
-
-		if (peer->gone)
-			continue;
-		at = dlcp_earlier(at, dlcp_earlier(dlcp_gone_time(protocol, peer), dlcp_greeting_time(protocol, peer)));
-		at = dlcp_earlier(at, dlcp_blocked_time(protocol, peer));
-		at = dlcp_earlier(at, dlcp_earlier(peer->loss_check_ns, peer->done_hint_ns));
-		at = dlcp_earlier(at, dlcp_earlier(peer->ack_at_ns, peer->deadline_hint_ns));
-		if (peer->in_flight && !dlcp_records_full(peer))
-			for (uint8_t queue = 0; queue < DLCP_QUEUES; queue++)
-				at = dlcp_earlier(at, dlcp_lane_timer(protocol, peer, queue));
-	}
-	return at;
+	return protocol->control_head != protocol->control_tail ? now_ns : dlcp_schedule_time(protocol, now_ns);
 }
 
 uint32_t dlcp_protocol_sending(const struct dlcp_protocol *protocol)

@@ -6,6 +6,7 @@
 
 #include "codepoint.h"
 #include "congestion.h"
+#include "heap.h"
 #include "protocol.h"
 
 #define NEVER UINT64_MAX
@@ -137,7 +138,12 @@ struct lane {
 	uint64_t progress_ns;    /* last transmission or acknowledgement */
 	uint32_t in_flight;
 	uint32_t probes;         /* since the last acknowledgement */
-	bool probe_due, any_acked;
+	bool any_acked;
+	struct peer *peer; /* whose lane it is */
+	uint8_t queue;     /* and of which queue */
+	bool held_up;      /* it had packets to send when dlcp_reschedule looked, and could not send them */
+	uint64_t visits;   /* protocol->visits of its queue when that was last looked at */
+	uint32_t ready_place, paced_place; /* in the heaps protocol->ready and protocol->paced */
 };
 
 /* Sequence numbers that arrived, as one acknowledgement tells them: the largest, and those just before it. */
@@ -155,6 +161,7 @@ struct over {
 
 struct peer {
 	uint16_t rank;
+	uint32_t number; /* peers that were added before */
 	bool heard, gone, greeted;
 	uint32_t incarnation; /* 0: not known yet */
 	/* sending */
@@ -177,6 +184,8 @@ struct peer {
 	/* receiving */
 	struct arrivals newest, overtaken; /* overtaken: what higher queues left behind by more than a bitmap */
 	uint64_t data_ns; /* when its last DATA came */
+	struct peer *sender_prev, *sender_next; /* peers that DATA came from, by data_ns */
+	bool counted;     /* it is among protocol->counted_senders */
 	uint32_t received, ce, unacknowledged;
 	uint64_t ack_at_ns;
 	bool any_data;
@@ -190,6 +199,10 @@ struct peer {
 	uint64_t unheard_since_ns; /* since when no DATA sent to it was acknowledged; NEVER: none is under way, or all is well */
 	bool probe_heard;          /* a PROBE in a queue of data was acknowledged since then */
 	uint32_t greetings; /* since it was last heard */
+	/* schedule.c */
+	uint64_t due_ns;     /* key in protocol->due */
+	uint32_t due_place, turn_place; /* in the heaps protocol->due and protocol->turns */
+	uint32_t scheduled;  /* bit q: lane q had packets to send when dlcp_reschedule looked */
 };
 
 /* A DATA or DONE packet that came before its message was expected. */
@@ -234,15 +247,21 @@ struct dlcp_protocol {
 	struct finished *finished_head, *finished_tail, *free_finished;
 	uint32_t sending, receiving;
 	uint64_t next_message;
-	uint32_t lane_members[DLCP_QUEUES]; /* listed messages of all peers */
 	struct control control[CONTROL_RING];
 	uint32_t control_head, control_tail;
-	uint64_t timers_ran_ns;
 	double nic_ns;           /* when the link is free for the next packet */
 	uint32_t overflow;
 	int gone_rank;
 	char gone_error[DLCP_ERROR_BYTES]; /* what that rank owed */
-	uint32_t senders;        /* that this end heard data from of late */
+	struct peer *sender_head, *sender_tail; /* all that DATA ever came from, by when it last came */
+	struct peer *sender_first;              /* the first of them that counts: so do all behind it; NULL: none does */
+	uint32_t counted_senders;
+	uint32_t senders;        /* that the latest acknowledgement told of */
+	struct dlcp_heap due;                /* peers by when they are due */
+	struct dlcp_heap turns;              /* those that are due already, by their numbers */
+	struct dlcp_heap ready[DLCP_QUEUES]; /* lanes that may send, by the age of their oldest message */
+	struct dlcp_heap paced;              /* lanes that only wait for their pace, by when that allows a packet */
+	uint64_t visits[DLCP_QUEUES];        /* how often dlcp_poll_data looked for a lane of each queue */
 	float *scratch;          /* packets' metric, twice the largest tensor's packets */
 	uint32_t scratch_packets;
 	uint8_t heads[DLCP_BURST_PACKETS][DLCP_HEADER_BYTES]; /* of a burst of data */
@@ -262,6 +281,15 @@ uint64_t dlcp_blocked_time(const struct dlcp_protocol *protocol, const struct pe
 void dlcp_check_silence(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns);
 bool dlcp_check_incarnation(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header);
 bool dlcp_stop_is_for_us(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header);
+
+/* A lane is limited by its window (or pace) only if dlcp_poll_data looked for a lane of its queue while it was held up: as
+ * long as higher queues have packets, nobody asks for this one's. */
+static inline void dlcp_note_visits(const struct dlcp_protocol *protocol, struct lane *lane, uint8_t queue)
+{
+	if (lane->held_up && lane->visits != protocol->visits[queue])
+		lane->window_limited = true;
+	lane->visits = protocol->visits[queue];
+}
 
 /* The queue whose congestion state a queue obeys. */
 static inline uint8_t dlcp_controlled_by(const struct peer *peer, uint8_t queue)
@@ -380,8 +408,9 @@ void dlcp_on_stop(struct dlcp_protocol *protocol, struct peer *peer, const struc
 void dlcp_fill_header(const struct dlcp_protocol *protocol, uint8_t type, const struct dlcp_key *key,
 		      struct dlcp_header *header);
 void dlcp_charge_link(struct dlcp_protocol *protocol, uint32_t bytes, uint64_t now_ns);
-bool dlcp_poll_data(struct dlcp_protocol *protocol, uint64_t now_ns, struct dlcp_burst *burst);
-uint64_t dlcp_data_time(struct dlcp_protocol *protocol, uint64_t now_ns);
+bool dlcp_window_open(const struct peer *peer, uint8_t queue);
+void dlcp_fill(struct dlcp_protocol *protocol, struct peer *peer, struct outgoing *message, uint64_t now_ns,
+	       struct dlcp_burst *burst);
 
 /* recovery.c */
 struct record *dlcp_record(struct dlcp_protocol *protocol, struct peer *peer, uint8_t queue, uint64_t now_ns,

@@ -4,6 +4,7 @@
 
 #include "elements.h"
 #include "protocol_internal.h"
+#include "schedule.h"
 #include "state.h"
 
 #define ROUNDING 1e-9 /* of the energy: far above what adding up millions of packets in another order changes */
@@ -110,8 +111,7 @@ static void count_from_first(struct peer *peer, struct incoming *message)
 }
 
 /* After what was kept of the message has been taken: a deadline that is over already counts all of that. */
-static void begin_deadlines(struct dlcp_protocol *protocol, struct peer *peer, struct incoming *message,
-			    const struct dlcp_destination *to)
+static void begin_deadlines(struct peer *peer, struct incoming *message, const struct dlcp_destination *to)
 {
 	uint64_t bytes = dlcp_message_bytes(message->elements, message->dtype);
 
@@ -126,7 +126,6 @@ static void begin_deadlines(struct dlcp_protocol *protocol, struct peer *peer, s
 		};
 	}
 	count_from_first(peer, message);
-	protocol->timers_ran_ns = NEVER; /* it may be over at once */
 }
 
 static void enlist(struct dlcp_protocol *protocol, struct peer *peer, struct incoming *message, uint64_t now_ns)
@@ -189,7 +188,8 @@ int dlcp_protocol_receive(struct dlcp_protocol *protocol, uint16_t rank, const s
 	apply_stashed(protocol, peer, key, now_ns);
 	message = to->deadline_count && !tensor->shape.must_arrive ? dlcp_incoming_find(protocol, rank, key) : NULL;
 	if (message)
-		begin_deadlines(protocol, peer, message, to);
+		begin_deadlines(peer, message, to);
+	dlcp_reschedule(protocol, peer, now_ns);
 	return DLCP_OK;
 }
 

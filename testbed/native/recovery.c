@@ -44,8 +44,6 @@ struct record *dlcp_record(struct dlcp_protocol *protocol, struct peer *peer, ui
 	};
 	lane->progress_ns = now_ns;
 	peer->loss_check_ns = dlcp_earlier(peer->loss_check_ns, forgotten_at(protocol, peer, peer->oldest));
-	if (peer->loss_check_ns <= now_ns)
-		protocol->timers_ran_ns = NEVER;
 	return record;
 }
 
@@ -121,7 +119,7 @@ static void record_arrived(struct dlcp_protocol *protocol, struct peer *peer, st
 	lane->progress_ns = now_ns;
 	lane->probes = 0;
 	if (message && message->state[record->packet] != ARRIVED) {
-		dlcp_set_state(protocol, message, record->packet, ARRIVED);
+		dlcp_set_state(message, record->packet, ARRIVED);
 		dlcp_outgoing_changed(protocol, message, now_ns);
 	}
 }
@@ -138,7 +136,7 @@ static void record_lost(struct dlcp_protocol *protocol, struct peer *peer, struc
 	peer->lost++;
 	protocol->statistics.losses_detected++;
 	if (message && message->state[record->packet] == IN_FLIGHT && message->latest[record->packet] == sequence) {
-		dlcp_set_state(protocol, message, record->packet, LOST);
+		dlcp_set_state(message, record->packet, LOST);
 		dlcp_outgoing_changed(protocol, message, now_ns);
 	}
 }
@@ -245,8 +243,8 @@ static uint64_t rtt_of(const struct record *record, const struct dlcp_ack *ack, 
 
 /* Tell each queue's congestion control what an acknowledgement told of its packets. sampled: the queue of the round-trip
  * time. */
-static void tell_congestion(struct peer *peer, const struct dlcp_congestion_ack *common, const uint32_t *acked,
-			    uint8_t sampled)
+static void tell_congestion(const struct dlcp_protocol *protocol, struct peer *peer,
+			    const struct dlcp_congestion_ack *common, const uint32_t *acked, uint8_t sampled)
 {
 	uint32_t together[DLCP_QUEUES] = { 0 };
 	bool limited[DLCP_QUEUES] = { false };
@@ -257,6 +255,7 @@ static void tell_congestion(struct peer *peer, const struct dlcp_congestion_ack 
 		if (!acked[queue])
 			continue;
 		together[by] += acked[queue];
+		dlcp_note_visits(protocol, &peer->lanes[queue], queue);
 		limited[by] |= peer->lanes[queue].window_limited;
 		peer->lanes[queue].window_limited = false;
 	}
@@ -321,6 +320,6 @@ void dlcp_on_ack(struct dlcp_protocol *protocol, struct peer *peer, const struct
 	}
 	if (!peer->reorder_ns)
 		peer->reorder_ns = told.min_rtt_ns / 4;
-	tell_congestion(peer, &told, acked, largest->queue);
+	tell_congestion(protocol, peer, &told, acked, largest->queue);
 	dlcp_detect_losses(protocol, peer, now_ns);
 }

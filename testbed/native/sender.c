@@ -3,6 +3,7 @@
 
 #include "outgoing.h"
 #include "protocol_internal.h"
+#include "schedule.h"
 #include "state.h"
 #include "timeouts.h"
 
@@ -155,18 +156,19 @@ void dlcp_protocol_commit(struct dlcp_protocol *protocol, struct outgoing *messa
 	*(peer->waiting_tail ? &peer->waiting_tail->waiting_next : &peer->waiting_head) = message;
 	peer->waiting_tail = message;
 	protocol->sending++;
-	dlcp_outgoing_list(protocol, peer, message, now_ns);
+	dlcp_outgoing_list(peer, message, now_ns);
 	/* A receiver that is eager, or has a deadline, may have enough long before the pass is over, if it knows how many
 	 * packets must arrive. */
 	if (message->must_arrive && (protocol->config.eager_stop || !message->allowed_bytes))
 		dlcp_control_push(protocol, &(struct control){
 						    .kind = CONTROL_PASSED, .peer = peer->rank, .key = message->key });
+	dlcp_reschedule(protocol, peer, now_ns);
 }
 
 int dlcp_protocol_send(struct dlcp_protocol *protocol, uint16_t rank, const struct dlcp_key *key,
 		       const struct dlcp_source *from, uint64_t now_ns)
 {
-	struct outgoing *message;
+	struct outgoing *message = NULL;
 	int code = dlcp_protocol_prepare(protocol, rank, key, from, now_ns, &message);
 
 	if (code == DLCP_OK) {
@@ -219,9 +221,9 @@ void dlcp_on_nack(struct dlcp_protocol *protocol, struct peer *peer, const struc
 		bool arrived = bytes[DLCP_NACK_FIXED_BYTES + i / 8] >> (i % 8) & 1;
 
 		if (arrived && message->state[packet] != ARRIVED && message->state[packet] != UNSENT)
-			dlcp_set_state(protocol, message, packet, ARRIVED);
+			dlcp_set_state(message, packet, ARRIVED);
 		else if (!arrived && message->state[packet] == ARRIVED && !sent_since(peer, message, packet))
-			dlcp_set_state(protocol, message, packet, LOST);
+			dlcp_set_state(message, packet, LOST);
 	}
 	/* To the latest question it answers that something is missing, though by our count it has enough: repair everything,
 	 * do not ask for ever. */
@@ -258,7 +260,7 @@ void dlcp_on_stop(struct dlcp_protocol *protocol, struct peer *peer, const struc
 	peer->unheard_since_ns = NEVER;
 	total = dlcp_message_bytes(message->elements, message->dtype);
 	if (message->listed)
-		dlcp_outgoing_unlist(protocol, peer, message, now_ns);
+		dlcp_outgoing_unlist(peer, message, now_ns);
 	while (*at != message)
 		at = &(*at)->hash_next;
 	*at = message->hash_next;

@@ -1,4 +1,4 @@
-/* What leaves next: by queue, by age, as window, pace and link allow. */
+/* Bursts of data: as many packets of one message as window, pace and GSO allow. Which message is next says schedule.c. */
 #include <math.h>
 
 #include "outgoing.h"
@@ -7,14 +7,6 @@
 
 /* A sender that was held up (by the scheduler, by a timer) may catch up at most this much of its link's time. */
 #define CATCH_UP_NS (500 * MICROSECOND)
-
-/* The link is fed so many packets ahead, and again when the last but this many have left: one wake-up sends several. What
- * the host's own queue holds by that is overtaken there by higher queues. On a fast link, where a wake-up takes longer
- * than packets do (20 to 60 us, at times 500, measured), as many as it carries in these times. */
-#define AHEAD_PACKETS 4
-#define AHEAD_NS (150.0 * MICROSECOND)
-#define REFILL_PACKETS 1
-#define REFILL_NS (50.0 * MICROSECOND)
 
 /* Packets that congestion control lets be in flight. */
 static uint32_t window_packets(const struct peer *peer, uint8_t queue)
@@ -45,7 +37,7 @@ static uint32_t in_the_way(const struct peer *peer, uint8_t queue)
 }
 
 /* Nothing is sent into a path that has not answered a greeting yet: its round-trip time sets the pace. */
-static bool window_open(const struct peer *peer, uint8_t queue)
+bool dlcp_window_open(const struct peer *peer, uint8_t queue)
 {
 	return !peer->gone && peer->srtt_ns && in_the_way(peer, queue) < window_packets(peer, queue) &&
 	       !dlcp_records_full(peer);
@@ -114,7 +106,7 @@ static void add_packet(struct dlcp_protocol *protocol, struct peer *peer, struct
 	header.offset = packet * dlcp_full_packet(message->dtype);
 	header.count = (uint16_t)elements;
 	message->latest[packet] = header.sequence;
-	dlcp_set_state(protocol, message, packet, IN_FLIGHT);
+	dlcp_set_state(message, packet, IN_FLIGHT);
 	if (!resend)
 		message->cursor++;
 	message->sent_bytes += bytes;
@@ -167,8 +159,8 @@ static void pass_left(struct dlcp_protocol *protocol, struct peer *peer, struct 
 }
 
 /* Packets of one class of one message, as many as window, pace and GSO allow. */
-static void fill(struct dlcp_protocol *protocol, struct peer *peer, struct outgoing *message, uint64_t now_ns,
-		 struct dlcp_burst *burst)
+void dlcp_fill(struct dlcp_protocol *protocol, struct peer *peer, struct outgoing *message, uint64_t now_ns,
+	       struct dlcp_burst *burst)
 {
 	uint8_t queue = message->queue;
 	struct lane *lane = &peer->lanes[queue];
@@ -205,53 +197,4 @@ static void fill(struct dlcp_protocol *protocol, struct peer *peer, struct outgo
 	dlcp_outgoing_changed(protocol, message, now_ns);
 	if (first_pass && message->cursor == message->packets)
 		pass_left(protocol, peer, message, queue, now_ns);
-}
-
-/* The next burst of data: highest queue first, then the oldest message whose peer may receive. */
-bool dlcp_poll_data(struct dlcp_protocol *protocol, uint64_t now_ns, struct dlcp_burst *burst)
-{
-	if (protocol->nic_ns > (double)now_ns + fmax((AHEAD_PACKETS - 1) * protocol->packet_ns, AHEAD_NS))
-		return false;
-	for (int queue = DLCP_QUEUES - 1; queue >= 0; queue--) {
-		struct outgoing *oldest = NULL;
-
-		for (uint32_t i = 0; protocol->lane_members[queue] && i < protocol->peer_count; i++) {
-			struct peer *peer = protocol->peers[protocol->ranks[i]];
-			struct lane *lane = &peer->lanes[queue];
-			struct outgoing *head = lane->head;
-
-			if (!head)
-				continue;
-			if (!window_open(peer, (uint8_t)queue) || lane->next_send_ns > now_ns)
-				lane->window_limited = true;
-			else if (!oldest || head->id < oldest->id)
-				oldest = head;
-		}
-		if (oldest) {
-			fill(protocol, protocol->peers[oldest->peer], oldest, now_ns, burst);
-			return true;
-		}
-	}
-	return false;
-}
-
-/* When data may leave next if no packet comes; NEVER when all wait for acknowledgements or there is none. */
-uint64_t dlcp_data_time(struct dlcp_protocol *protocol, uint64_t now_ns)
-{
-	double refill_ns = protocol->nic_ns - fmax(REFILL_PACKETS * protocol->packet_ns, REFILL_NS);
-	uint64_t earliest = NEVER, nic_ns = refill_ns > 0 ? (uint64_t)ceil(refill_ns) : 0;
-
-	for (uint32_t i = 0; i < protocol->peer_count; i++) {
-		const struct peer *peer = protocol->peers[protocol->ranks[i]];
-
-		for (uint8_t queue = 0; peer->active >> queue; queue++) {
-			uint64_t at = peer->lanes[queue].next_send_ns;
-
-			if (at < nic_ns)
-				at = nic_ns;
-			if (peer->active >> queue & 1 && at < earliest && window_open(peer, queue))
-				earliest = at;
-		}
-	}
-	return earliest > now_ns || earliest == NEVER ? earliest : now_ns;
 }
