@@ -51,6 +51,7 @@ missing_packages() {  # one line each: package, reason
             bash -c 'compgen -G "/usr/lib/llvm-14/lib/clang/*/lib/linux/libclang_rt.fuzzer-*"'
         need llvm-14 "strips the rebuilt switch program" command -v llvm-strip-14
         need libbpf-dev "headers of the switch program" test -e /usr/include/bpf/bpf_helpers.h
+        need valgrind "counts the instructions of the C core, which no other load changes" command -v valgrind
         need iperf3 "an independent tool that sees how switch ports buffer" command -v iperf3
         need redis-tools "redis, the database that a SONiC switch keeps its configuration in" test -x /usr/bin/redis-check-rdb
         need "$(yanglint_package)" "yanglint, which checks what is rendered for SONiC against its YANG models" command -v yanglint
