@@ -1,5 +1,6 @@
 /* Control packets on their way out: what waits in the ring, and what follows from a peer's state alone. */
 #include "outgoing.h"
+#include "peers.h"
 #include "protocol_internal.h"
 #include "timeouts.h"
 
@@ -41,7 +42,7 @@ static size_t build_control(struct dlcp_protocol *protocol, const struct control
 
 	dlcp_fill_header(protocol, types[control->kind], &control->key, &header);
 	if (control->kind == CONTROL_STOP)
-		header.offset = protocol->peers[control->peer]->incarnation;
+		header.offset = dlcp_peer(protocol, control->peer)->incarnation;
 	else if (control->kind == CONTROL_DONE || control->kind == CONTROL_PASSED)
 		header.offset = protocol->config.incarnation;
 	switch (control->kind) {
@@ -71,7 +72,7 @@ static size_t build_control(struct dlcp_protocol *protocol, const struct control
 bool dlcp_poll_control(struct dlcp_protocol *protocol, uint64_t now_ns, struct dlcp_burst *burst)
 {
 	while (protocol->control_head != protocol->control_tail) {
-		struct control control = protocol->control[protocol->control_head++ & (CONTROL_RING - 1)];
+		struct control control = protocol->control[protocol->control_head++ & (protocol->control_room - 1)];
 		size_t bytes = build_control(protocol, &control);
 
 		if (bytes)
@@ -100,7 +101,7 @@ static bool build_probe(struct dlcp_protocol *protocol, struct peer *peer, uint8
 		peer->greetings++;
 		protocol->statistics.greetings_sent++;
 	} else {
-		peer->lanes[queue].probes++;
+		peer->lanes[queue]->probes++;
 		protocol->statistics.probes_sent++;
 	}
 	return true;

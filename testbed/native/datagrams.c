@@ -111,7 +111,8 @@ static void input_one(struct datagrams *datagrams, struct dlcp_protocol *protoco
 {
 	uint16_t source = size >= DLCP_HEADER_BYTES ? dlcp_packet_source(bytes) : DLCP_MAX_RANKS;
 
-	if (source < DLCP_MAX_RANKS && !comes_from(from, &datagrams->peers[source])) {
+	if (source < DLCP_MAX_RANKS &&
+	    (source >= datagrams->peer_room || !comes_from(from, &datagrams->peers[source]))) {
 		statistics->strange_address++;
 		return;
 	}

@@ -30,7 +30,8 @@ struct datagrams {
 	uint16_t ports[DLCP_SOURCE_PORTS_MOST];
 	int router; /* sends nothing: asked for the MTU of paths. In the same network namespace, whoever adds peers; 0 = none */
 	uint32_t count, turn; /* turn: of the socket for the next burst of data */
-	struct peer_address peers[DLCP_MAX_RANKS];
+	struct peer_address *peers; /* by rank; all zero: not added */
+	uint32_t peer_room;         /* ranks that `peers` has room for */
 	bool segmentation;
 	uint32_t overflow;
 	struct dlcp_burst burst; /* pending: what the socket has not taken yet, from packet `next` on */
@@ -64,6 +65,9 @@ void datagrams_close(struct datagrams *datagrams);
 bool datagrams_peer_address(const struct datagrams *datagrams, const char *address, uint16_t port,
 			    const uint16_t *source_ports, uint32_t source_count, struct peer_address *peer, char *error,
 			    size_t error_bytes);
+
+/* Room for a rank in datagrams->peers; false when there is no memory. */
+bool datagrams_reserve_peer(struct datagrams *datagrams, uint16_t rank);
 
 /* datagrams.c */
 

@@ -353,7 +353,11 @@ int dlcp_engine_add_peer(struct dlcp_engine *engine, uint16_t rank, const char *
 	int code;
 
 	pthread_mutex_lock(&engine->lock);
-	if (datagrams_peer_address(&engine->datagrams, address, port, source_ports, source_count, &peer, why, sizeof why)) {
+	if (rank < DLCP_MAX_RANKS && !datagrams_reserve_peer(&engine->datagrams, rank)) {
+		snprintf(sentence, sizeof sentence, "no memory for rank %u", rank);
+		code = DLCP_ERROR_MEMORY;
+	} else if (datagrams_peer_address(&engine->datagrams, address, port, source_ports, source_count, &peer, why,
+					  sizeof why)) {
 		code = told(engine, dlcp_protocol_add_peer(engine->protocol, rank, now_ns(engine)));
 		if (code == DLCP_OK)
 			engine->datagrams.peers[rank] = peer;

@@ -71,13 +71,13 @@ static int describe_peer(const struct peer *peer, char *text, size_t bytes)
 	if (expected && (!waiting || expected->start_ns <= waiting->start_ns))
 		return snprintf(text, bytes,
 				"rank %u: tensor %u of iteration %u (%s): %u of %u packets have not arrived",
-				peer->rank, expected->key.tensor, expected->key.iteration, leg_name(expected->key.leg),
+				peer->rank, expected->entry.key.tensor, expected->entry.key.iteration, leg_name(expected->entry.key.leg),
 				expected->packets - expected->arrived, expected->packets);
 	if (waiting)
 		return snprintf(text, bytes,
 				"rank %u: tensor %u of iteration %u (%s): %u of %u packets sent, %u acknowledged, "
 				"no STOP yet",
-				peer->rank, waiting->key.tensor, waiting->key.iteration, leg_name(waiting->key.leg),
+				peer->rank, waiting->entry.key.tensor, waiting->entry.key.iteration, leg_name(waiting->entry.key.leg),
 				waiting->cursor, waiting->packets, waiting->arrived);
 	return snprintf(text, bytes, "rank %u", peer->rank);
 }
@@ -170,8 +170,7 @@ void dlcp_protocol_describe(struct dlcp_protocol *protocol, uint64_t now_ns, cha
 
 	if (text_bytes)
 		text[0] = 0;
-	for (uint32_t i = 0; i < protocol->peer_count && used + 1 < text_bytes; i++) {
-		const struct peer *peer = protocol->peers[protocol->ranks[i]];
+	for (const struct peer *peer = protocol->peer_head; peer && used + 1 < text_bytes; peer = peer->next) {
 		int more;
 
 		if (!peer->expected_head && !peer->waiting_head)

@@ -3,15 +3,12 @@
 
 #include <stdlib.h>
 
+#include "peers.h"
 #include "timeouts.h"
 
 struct outgoing *dlcp_outgoing_find(const struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key)
 {
-	struct outgoing *message = protocol->outgoing[dlcp_bucket(peer, key)];
-
-	while (message && (message->peer != peer || !dlcp_same_key(&message->key, key)))
-		message = message->hash_next;
-	return message;
+	return (struct outgoing *)dlcp_table_find(&protocol->outgoing, peer, key);
 }
 
 void dlcp_outgoing_free(struct outgoing *message)
@@ -25,7 +22,7 @@ void dlcp_outgoing_free(struct outgoing *message)
 void dlcp_outgoing_list(struct peer *peer, struct outgoing *message, uint64_t now_ns)
 {
 	uint8_t queue = message->queue;
-	struct lane *lane = &peer->lanes[queue];
+	struct lane *lane = peer->lanes[queue];
 	struct outgoing *before = lane->tail;
 
 	while (before && before->id > message->id)
@@ -44,7 +41,7 @@ void dlcp_outgoing_list(struct peer *peer, struct outgoing *message, uint64_t no
 void dlcp_outgoing_unlist(struct peer *peer, struct outgoing *message, uint64_t now_ns)
 {
 	uint8_t queue = message->queue;
-	struct lane *lane = &peer->lanes[queue];
+	struct lane *lane = peer->lanes[queue];
 
 	*(message->prev ? &message->prev->next : &lane->head) = message->next;
 	*(message->next ? &message->next->prev : &lane->tail) = message->prev;
@@ -58,7 +55,7 @@ void dlcp_outgoing_unlist(struct peer *peer, struct outgoing *message, uint64_t 
 /* Bytes of a message were sent: it may have to travel lower from here on. */
 void dlcp_demote(struct dlcp_protocol *protocol, struct peer *peer, struct outgoing *message, uint64_t now_ns)
 {
-	uint8_t queue = protocol->tensors[message->key.tensor].shape.queue;
+	uint8_t queue = protocol->tensors[message->entry.key.tensor].shape.queue;
 
 	for (uint32_t i = 0; i < DLCP_DEMOTIONS && protocol->config.demote_after_bytes[i] && queue; i++)
 		queue -= message->sent_bytes >= protocol->config.demote_after_bytes[i];
@@ -144,7 +141,7 @@ void dlcp_set_state(struct outgoing *message, uint32_t packet, uint8_t state)
 /* After packets changed their state: is there something to send, and is DONE due? */
 void dlcp_outgoing_changed(struct dlcp_protocol *protocol, struct outgoing *message, uint64_t now_ns)
 {
-	struct peer *peer = protocol->peers[message->peer];
+	struct peer *peer = dlcp_peer(protocol, message->entry.peer);
 	bool sendable = dlcp_has_packets(message);
 
 	if (sendable && !message->listed)

@@ -7,6 +7,7 @@
 
 #include "outgoing.h"
 #include "protocol_internal.h"
+#include "peers.h"
 #include "schedule.h"
 #include "state.h"
 
@@ -45,7 +46,7 @@ struct dlcp_protocol *dlcp_protocol_new(const struct dlcp_config *config, char *
 
 	if (!(config->link_bps > 0 && config->link_bps <= FASTEST_LINK_BPS) || config->rank >= DLCP_MAX_RANKS ||
 	    config->selective_drop > DLCP_DROP_ECT || config->magnitude_metric > DLCP_METRIC_MAX ||
-	    !(config->fixed_window >= 0 && config->fixed_window <= RECORDS)) {
+	    !(config->fixed_window >= 0 && config->fixed_window <= RECORDS_MOST)) {
 		snprintf(error, error_bytes,
 			 "rank %u, link %.0f bit/s, selective drop %u, metric %u, fixed window %.0f: out of range",
 			 config->rank, config->link_bps, config->selective_drop, config->magnitude_metric,
@@ -58,11 +59,9 @@ struct dlcp_protocol *dlcp_protocol_new(const struct dlcp_config *config, char *
 		return NULL;
 	}
 	protocol = calloc(1, sizeof *protocol);
-	if (protocol)
-		protocol->tensors = calloc(DLCP_MAX_TENSORS, sizeof *protocol->tensors);
-	if (!protocol || !protocol->tensors) {
+	if (!protocol || !dlcp_table_init(&protocol->outgoing) || !dlcp_table_init(&protocol->incoming)) {
 		snprintf(error, error_bytes, "no memory");
-		free(protocol);
+		dlcp_protocol_free(protocol);
 		return NULL;
 	}
 	protocol->config = *config;
@@ -76,7 +75,7 @@ struct dlcp_protocol *dlcp_protocol_new(const struct dlcp_config *config, char *
 	return protocol;
 }
 
-static void free_peer(struct peer *peer)
+static void free_messages(struct peer *peer)
 {
 	for (struct outgoing *next, *message = peer->waiting_head; message; message = next) {
 		next = message->waiting_next;
@@ -86,23 +85,21 @@ static void free_peer(struct peer *peer)
 		next = message->next;
 		dlcp_incoming_free(message);
 	}
-	free(peer->records);
-	free(peer->finished);
-	free(peer);
 }
 
 void dlcp_protocol_free(struct dlcp_protocol *protocol)
 {
 	if (!protocol)
 		return;
-	for (uint32_t i = 0; i < protocol->peer_count; i++)
-		free_peer(protocol->peers[protocol->ranks[i]]);
+	for (struct peer *peer = protocol->peer_head; peer; peer = peer->next)
+		free_messages(peer);
+	dlcp_peers_free(protocol);
 	for (struct outgoing *next, *message = protocol->free_outgoing; message; message = next) {
-		next = message->hash_next;
+		next = message->waiting_next;
 		dlcp_outgoing_free(message);
 	}
 	for (struct incoming *next, *message = protocol->free_incoming; message; message = next) {
-		next = message->hash_next;
+		next = message->next;
 		dlcp_incoming_free(message);
 	}
 	for (struct finished *next, *finished = protocol->finished_head; finished; finished = next) {
@@ -115,26 +112,12 @@ void dlcp_protocol_free(struct dlcp_protocol *protocol)
 	}
 	dlcp_stash_free(protocol);
 	dlcp_schedule_free(protocol);
+	dlcp_table_free(&protocol->outgoing);
+	dlcp_table_free(&protocol->incoming);
+	free(protocol->control);
 	free(protocol->tensors);
 	free(protocol->scratch);
 	free(protocol);
-}
-
-/* Room in a peer for what it finished, of so many tensors. */
-static int grow_finished(struct peer *peer, uint32_t tensors)
-{
-	struct over *grown;
-
-	if (peer->finished_tensors >= tensors)
-		return DLCP_OK;
-	grown = realloc(peer->finished, (size_t)tensors * DLCP_LEGS * sizeof *grown);
-	if (!grown)
-		return DLCP_ERROR_MEMORY;
-	memset(grown + (size_t)peer->finished_tensors * DLCP_LEGS, 0,
-	       (size_t)(tensors - peer->finished_tensors) * DLCP_LEGS * sizeof *grown);
-	peer->finished = grown;
-	peer->finished_tensors = tensors;
-	return DLCP_OK;
 }
 
 static bool same_shape(const struct dlcp_tensor *a, const struct dlcp_tensor *b)
@@ -144,9 +127,26 @@ static bool same_shape(const struct dlcp_tensor *a, const struct dlcp_tensor *b)
 	       a->must_arrive_ppm == b->must_arrive_ppm;
 }
 
+/* Room for a tensor's declaration. */
+static bool reserve_tensor(struct dlcp_protocol *protocol, uint16_t number)
+{
+	uint32_t count = (uint32_t)number + 1;
+	struct tensor *grown;
+
+	if (protocol->tensor_count >= count)
+		return true;
+	grown = realloc(protocol->tensors, count * sizeof *grown);
+	if (!grown)
+		return false;
+	memset(grown + protocol->tensor_count, 0, (count - protocol->tensor_count) * sizeof *grown);
+	protocol->tensors = grown;
+	protocol->tensor_count = count;
+	return true;
+}
+
 int dlcp_protocol_declare(struct dlcp_protocol *protocol, uint16_t number, const struct dlcp_tensor *shape)
 {
-	struct tensor *tensor = &protocol->tensors[number];
+	const struct tensor *before = dlcp_declared(protocol, number);
 	uint32_t packets = dlcp_packets_of(shape->elements, shape->dtype);
 
 	if (shape->elements == 0 || shape->elements > UINT32_MAX - DLCP_PAYLOAD_BYTES || shape->dtype >= DLCP_DTYPES ||
@@ -158,7 +158,7 @@ int dlcp_protocol_declare(struct dlcp_protocol *protocol, uint16_t number, const
 				 "or a bound: out of range",
 				 number, shape->elements, shape->dtype, shape->queue, shape->droppable,
 				 shape->must_arrive_ppm);
-	if (tensor->declared && !same_shape(&tensor->shape, shape))
+	if (before && !same_shape(&before->shape, shape))
 		return dlcp_fail(protocol, DLCP_ERROR_DUPLICATE, "tensor %u was declared otherwise before", number);
 	if (packets > protocol->scratch_packets) {
 		float *grown = realloc(protocol->scratch, (size_t)packets * 2 * sizeof *grown);
@@ -168,53 +168,19 @@ int dlcp_protocol_declare(struct dlcp_protocol *protocol, uint16_t number, const
 		protocol->scratch = grown;
 		protocol->scratch_packets = packets;
 	}
-	for (uint32_t i = 0; i < protocol->peer_count; i++)
-		if (grow_finished(protocol->peers[protocol->ranks[i]], (uint32_t)number + 1) != DLCP_OK)
-			return dlcp_fail(protocol, DLCP_ERROR_MEMORY, "no memory for tensor %u", number);
-	if (protocol->tensor_count <= number)
-		protocol->tensor_count = (uint32_t)number + 1;
-	tensor->shape = *shape;
-	tensor->declared = true;
+	if (!reserve_tensor(protocol, number))
+		return dlcp_fail(protocol, DLCP_ERROR_MEMORY, "no memory for tensor %u", number);
+	protocol->tensors[number].shape = *shape;
+	protocol->tensors[number].declared = true;
 	return DLCP_OK;
 }
 
 int dlcp_protocol_add_peer(struct dlcp_protocol *protocol, uint16_t rank, uint64_t now_ns)
 {
-	struct dlcp_congestion_config control = {
-		.packet_ns = (uint64_t)protocol->packet_ns,
-		.t_low_ns = protocol->config.t_low_ns,
-		.t_high_ns = protocol->config.t_high_ns,
-		.fixed_window = protocol->config.fixed_window,
-	};
-	struct peer *peer;
-
-	if (rank >= DLCP_MAX_RANKS || rank == protocol->config.rank || protocol->peers[rank])
+	if (rank >= DLCP_MAX_RANKS || rank == protocol->config.rank || dlcp_peer(protocol, rank))
 		return dlcp_fail(protocol, DLCP_ERROR_ARGUMENT, "rank %u cannot be added as a peer", rank);
-	peer = calloc(1, sizeof *peer);
-	if (peer)
-		peer->records = calloc(RECORDS, sizeof *peer->records);
-	if (!peer || !peer->records || grow_finished(peer, protocol->tensor_count ? protocol->tensor_count : 1) ||
-	    !dlcp_schedule_reserve(protocol, protocol->peer_count + 1)) {
-		if (peer)
-			free_peer(peer);
+	if (!dlcp_peer_add(protocol, rank, now_ns))
 		return dlcp_fail(protocol, DLCP_ERROR_MEMORY, "no memory for rank %u", rank);
-	}
-	peer->rank = rank;
-	peer->loss_check_ns = peer->done_hint_ns = peer->ack_at_ns = peer->unheard_since_ns = NEVER;
-	peer->deadline_hint_ns = NEVER;
-	peer->heard_ns = peer->owed_since_ns = now_ns;
-	peer->congestion = dlcp_congestion_find(protocol->config.congestion_control);
-	for (uint32_t queue = 0; queue < DLCP_QUEUES; queue++) {
-		struct lane *lane = &peer->lanes[protocol->config.demote_after_bytes[0] ? 0 : queue];
-
-		peer->lanes[queue].control = lane->congestion_state;
-		peer->lanes[queue].peer = peer;
-		peer->lanes[queue].queue = (uint8_t)queue;
-		peer->congestion->init(peer->lanes[queue].control, &control);
-	}
-	peer->number = protocol->peer_count;
-	protocol->peers[rank] = peer;
-	protocol->ranks[protocol->peer_count++] = rank;
 	return DLCP_OK;
 }
 
@@ -278,7 +244,7 @@ void dlcp_protocol_input(struct dlcp_protocol *protocol, const uint8_t *bytes, s
 		protocol->statistics.packets_malformed++;
 		return;
 	}
-	peer = dlcp_packet_source(bytes) < DLCP_MAX_RANKS ? protocol->peers[dlcp_packet_source(bytes)] : NULL;
+	peer = dlcp_peer(protocol, dlcp_packet_source(bytes));
 	if (dlcp_packet_cookie(bytes) != protocol->config.cookie || !peer) {
 		protocol->statistics.packets_stranger++;
 		return;
@@ -365,14 +331,14 @@ void dlcp_protocol_statistics(const struct dlcp_protocol *protocol, struct dlcp_
 int dlcp_protocol_peer_statistics(const struct dlcp_protocol *protocol, uint16_t rank,
 				  struct dlcp_peer_statistics *statistics)
 {
-	const struct peer *peer = rank < DLCP_MAX_RANKS ? protocol->peers[rank] : NULL;
+	const struct peer *peer = dlcp_peer(protocol, rank);
 	double window = 0;
 
 	if (!peer)
 		return DLCP_ERROR_ARGUMENT;
 	for (uint32_t queue = 0; queue < DLCP_QUEUES; queue++)
-		if (peer->lanes[queue].ordinal)
-			window = fmax(window, peer->congestion->window(peer->lanes[queue].control));
+		if (peer->lanes[queue] && peer->lanes[queue]->ordinal)
+			window = fmax(window, peer->congestion->window(peer->lanes[queue]->control));
 	*statistics = (struct dlcp_peer_statistics){
 		.rank = rank,
 		.gone = peer->gone,

@@ -1,8 +1,12 @@
 /* DLCP's sender, receiver and congestion state by peer and queue as one state machine without socket, clock or thread.
  *
  * Packets go in with the time at which they came; packets, a timer and completions come out. The engine drives it with
- * sockets, the simulator and the tests in virtual time. Not thread-safe: one caller at a time. Nothing is allocated
- * while packets move, but for the stash of early ones; memory is taken when a message is larger than any before it.
+ * sockets, the simulator and the tests in virtual time. Not thread-safe: one caller at a time.
+ *
+ * Memory is taken when a message begins. While packets move only these grow: the stash of early packets (config.stash_bytes
+ * at most), the ring of control packets to send (128 KiB at most, 32 bytes each), and what is remembered of a peer's
+ * transmissions, which follows this rank's own window (160 KiB a peer at most). So what others send makes a protocol take at
+ * most the stash and the ring. A peer with which no message was exchanged takes about 1 KiB.
  * PROTOCOL.md says the rules.
  *
  * Times are nanoseconds of any clock that does not run backwards. Functions that return int give 0 or a negative
@@ -18,7 +22,7 @@
 
 /* cffi: begin */
 enum {
-	DLCP_MAX_RANKS = 1024,
+	DLCP_MAX_RANKS = 16384,
 	DLCP_MAX_TENSORS = 65536,
 	DLCP_BURST_PACKETS = 44, /* one GSO super-packet: a UDP datagram's 65507 bytes hold no more */
 	DLCP_CONTROL_BYTES = 1472,

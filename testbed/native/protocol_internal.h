@@ -8,6 +8,7 @@
 #include "congestion.h"
 #include "heap.h"
 #include "protocol.h"
+#include "table.h"
 
 #define NEVER UINT64_MAX
 #define MICROSECOND UINT64_C(1000)
@@ -16,10 +17,10 @@
 #define NONE UINT32_MAX
 
 enum {
-	RECORDS = 4096,        /* transmissions remembered per peer; a power of two */
-	OVERTAKEN_MOST = RECORDS / 2, /* transmissions that may overtake one of which nothing is heard */
-	BUCKETS = 1024,        /* of each message table; a power of two */
-	CONTROL_RING = 4096,   /* control packets waiting to leave; a power of two */
+	RECORDS_LEAST = 256,   /* transmissions remembered of a peer at first; a power of two, */
+	RECORDS_MOST = 4096,   /* doubled up to this, so that twice those in flight are remembered: late packets count, too */
+	CONTROL_LEAST = 64,    /* room for control packets that wait to leave; a power of two, */
+	CONTROL_MOST = 4096,   /* doubled up to this */
 	LOST_LISTS = 257,      /* one by magnitude code, and the last for packets that must arrive */
 	STASH_BUCKETS = 256,   /* a power of two */
 	ACK_EVERY = 8,         /* packets, when the sender does not ask; on a fast link as many as BURST_NS takes, */
@@ -48,12 +49,11 @@ struct finished {
 
 /* A message that this end sends. Lives in its peer's list and in the table; recycled through a free list. */
 struct outgoing {
-	struct outgoing *hash_next, *prev, *next; /* prev, next: the (peer, queue) list of those with packets to send */
+	struct table_entry entry; /* in protocol->outgoing */
+	struct outgoing *prev, *next; /* the (peer, queue) list of those with packets to send */
 	struct outgoing *waiting_prev, *waiting_next; /* the peer's list of those that are not over */
 	struct finished *finished; /* where its completion will be written */
 	uint64_t id;    /* rises with every message: age and identity */
-	uint16_t peer;
-	struct dlcp_key key;
 	const uint8_t *data;
 	uint8_t dtype;
 	uint32_t elements, packets, capacity;
@@ -88,9 +88,8 @@ struct outgoing {
 
 /* A message that this end expects. */
 struct incoming {
-	struct incoming *hash_next, *prev, *next; /* prev, next: the peer's list, oldest first */
-	uint16_t peer;
-	struct dlcp_key key;
+	struct table_entry entry; /* in protocol->incoming */
+	struct incoming *prev, *next; /* the peer's list, oldest first */
 	uint8_t *buffer;
 	uint16_t *contributors; /* NULL or by packet */
 	uint8_t dtype, placement;
@@ -162,15 +161,18 @@ struct over {
 struct peer {
 	uint16_t rank;
 	uint32_t number; /* peers that were added before */
+	struct peer *next; /* that was added next */
 	bool heard, gone, greeted;
 	uint32_t incarnation; /* 0: not known yet */
 	/* sending */
-	struct record *records;
+	struct record *records; /* a ring by sequence number */
+	uint32_t records_room;  /* 0 or a power of two */
+	uint32_t remembered;    /* the latest transmissions, of which the ring has records */
 	uint32_t next_sequence, oldest; /* oldest: no record before it is in flight */
 	uint32_t newest_acked;          /* the largest sequence that came back */
 	bool any_acked;
 	uint32_t in_flight;
-	struct lane lanes[DLCP_QUEUES];
+	struct lane *lanes[DLCP_QUEUES]; /* NULL: no message travelled in that queue yet */
 	uint32_t active; /* bit q: lane q has packets to send */
 	struct outgoing *waiting_head, *waiting_tail;
 	const struct dlcp_congestion *congestion;
@@ -179,7 +181,6 @@ struct peer {
 	uint64_t host_ns, reorder_ns, loss_check_ns;
 	uint64_t done_hint_ns; /* no waiting message's done_at_ns or passed_at_ns is earlier */
 	uint32_t reported_ce, reported_overflow;
-	uint64_t transmissions; /* that took a sequence number, probes too */
 	uint64_t sent, lost;    /* data packets */
 	/* receiving */
 	struct arrivals newest, overtaken; /* overtaken: what higher queues left behind by more than a bitmap */
@@ -190,7 +191,7 @@ struct peer {
 	uint64_t ack_at_ns;
 	bool any_data;
 	struct over *finished; /* by tensor * legs + leg: the newest message that is over */
-	uint32_t finished_tensors;
+	uint32_t finished_tensors; /* that `finished` has room for */
 	struct incoming *expected_head, *expected_tail;
 	uint64_t deadline_hint_ns; /* no expected message's deadline that is to come is earlier */
 	uint32_t stashed; /* packets kept of messages that are not expected yet */
@@ -237,18 +238,21 @@ struct dlcp_protocol {
 	double packet_ns; /* one full packet on this host's link */
 	uint32_t burst_packets, ack_every;
 	bool ecn; /* the congestion control needs marks */
-	struct tensor *tensors;
-	struct peer *peers[DLCP_MAX_RANKS];
-	uint16_t ranks[DLCP_MAX_RANKS];
-	uint32_t peer_count, tensor_count; /* tensor_count: largest declared + 1 */
-	struct outgoing *outgoing[BUCKETS], *free_outgoing;
-	struct incoming *incoming[BUCKETS], *free_incoming;
+	struct tensor *tensors; /* by number */
+	uint32_t tensor_count;  /* that `tensors` has room for: the largest declared + 1 */
+	struct peer **peers;    /* by rank; NULL: not added */
+	uint32_t rank_room, peer_count; /* that `peers` has room for; that were added */
+	struct peer *peer_head, *peer_tail; /* in the order in which they were added */
+	struct table outgoing, incoming;
+	struct outgoing *free_outgoing; /* by waiting_next */
+	struct incoming *free_incoming; /* by next */
 	struct stash stash;
 	struct finished *finished_head, *finished_tail, *free_finished;
 	uint32_t sending, receiving;
 	uint64_t next_message;
-	struct control control[CONTROL_RING];
-	uint32_t control_head, control_tail;
+	struct control *control; /* a ring */
+	uint32_t control_room;   /* 0 or a power of two */
+	uint32_t control_head, control_tail; /* the oldest that waits; where the next one comes */
 	double nic_ns;           /* when the link is free for the next packet */
 	uint32_t overflow;
 	int gone_rank;
@@ -257,6 +261,7 @@ struct dlcp_protocol {
 	struct peer *sender_first;              /* the first of them that counts: so do all behind it; NULL: none does */
 	uint32_t counted_senders;
 	uint32_t senders;        /* that the latest acknowledgement told of */
+	uint32_t lane_count[DLCP_QUEUES];    /* of all peers */
 	struct dlcp_heap due;                /* peers by when they are due */
 	struct dlcp_heap turns;              /* those that are due already, by their numbers */
 	struct dlcp_heap ready[DLCP_QUEUES]; /* lanes that may send, by the age of their oldest message */
@@ -291,10 +296,22 @@ static inline void dlcp_note_visits(const struct dlcp_protocol *protocol, struct
 	lane->visits = protocol->visits[queue];
 }
 
-/* The queue whose congestion state a queue obeys. */
-static inline uint8_t dlcp_controlled_by(const struct peer *peer, uint8_t queue)
+/* Messages move to lower queues while they are sent. */
+static inline bool dlcp_messages_sink(const struct dlcp_protocol *protocol)
 {
-	return peer->lanes[queue].control == peer->lanes[0].control ? 0 : queue;
+	return protocol->config.demote_after_bytes[0] != 0;
+}
+
+/* The declaration of a tensor, whose number may have come from the wire; NULL if there is none. */
+static inline struct tensor *dlcp_declared(const struct dlcp_protocol *protocol, uint16_t number)
+{
+	return number < protocol->tensor_count && protocol->tensors[number].declared ? &protocol->tensors[number] : NULL;
+}
+
+/* The queue whose congestion state a queue obeys. */
+static inline uint8_t dlcp_controlled_by(const struct dlcp_protocol *protocol, uint8_t queue)
+{
+	return dlcp_messages_sink(protocol) ? 0 : queue;
 }
 
 static inline uint64_t dlcp_earlier(uint64_t a, uint64_t b)
@@ -302,25 +319,10 @@ static inline uint64_t dlcp_earlier(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-static inline bool dlcp_same_key(const struct dlcp_key *a, const struct dlcp_key *b)
-{
-	/* Neighbours apart: the compiler would read tensor and step at once, and where both were just written one by one, that
-	 * waits for all stores before it, a packet's payload among them (0.1 us). */
-	return a->iteration == b->iteration && a->tensor == b->tensor && a->leg == b->leg && a->step == b->step;
-}
-
 /* Rises with every message of one tensor and leg; 0 is before the first. */
 static inline uint64_t dlcp_age(const struct dlcp_key *key)
 {
 	return ((uint64_t)key->iteration << 16 | key->step) + 1;
-}
-
-static inline uint32_t dlcp_bucket(uint16_t peer, const struct dlcp_key *key)
-{
-	uint32_t hash = key->iteration * 2654435761u ^ (uint32_t)key->tensor * 40503u ^ (uint32_t)peer * 2246822519u ^
-			(uint32_t)key->step * 3266489917u ^ key->leg;
-
-	return (hash ^ hash >> 15) & (BUCKETS - 1);
 }
 
 static inline struct dlcp_key dlcp_header_key(const struct dlcp_header *header)

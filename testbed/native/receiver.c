@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "elements.h"
+#include "peers.h"
 #include "protocol_internal.h"
 #include "schedule.h"
 #include "state.h"
@@ -14,17 +15,13 @@ static void apply_stashed(struct dlcp_protocol *protocol, struct peer *peer, con
 
 struct incoming *dlcp_incoming_find(const struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key)
 {
-	struct incoming *message = protocol->incoming[dlcp_bucket(peer, key)];
-
-	while (message && (message->peer != peer || !dlcp_same_key(&message->key, key)))
-		message = message->hash_next;
-	return message;
+	return (struct incoming *)dlcp_table_find(&protocol->incoming, peer, key);
 }
 
 /* The newest message that is over, of a tensor and leg. */
 static struct over *newest_finished(struct peer *peer, const struct dlcp_key *key)
 {
-	static struct over none; /* of tensors beyond those declared: never written */
+	static struct over none; /* of tensors that were not expected yet: never written */
 	uint32_t at = (uint32_t)key->tensor * DLCP_LEGS + key->leg;
 
 	return key->tensor < peer->finished_tensors ? &peer->finished[at] : &none;
@@ -42,7 +39,7 @@ static struct incoming *take(struct dlcp_protocol *protocol, uint32_t packets)
 	size_t words = ((size_t)packets + 63) / 64;
 
 	if (message)
-		protocol->free_incoming = message->hash_next;
+		protocol->free_incoming = message->next;
 	else
 		message = calloc(1, sizeof *message);
 	if (!message)
@@ -54,7 +51,7 @@ static struct incoming *take(struct dlcp_protocol *protocol, uint32_t packets)
 	}
 	message->finished = message->bitmap ? dlcp_take_completion(protocol) : NULL;
 	if (!message->finished) {
-		message->hash_next = protocol->free_incoming;
+		message->next = protocol->free_incoming;
 		protocol->free_incoming = message;
 		return NULL;
 	}
@@ -73,7 +70,7 @@ void dlcp_incoming_free(struct incoming *message)
 static void prepare(struct incoming *message, const struct dlcp_tensor *shape, const struct dlcp_destination *to,
 		    uint64_t now_ns)
 {
-	struct dlcp_bound bound = dlcp_message_bound(shape, message->key.leg, to->bound);
+	struct dlcp_bound bound = dlcp_message_bound(shape, message->entry.key.leg, to->bound);
 	uint64_t bytes = dlcp_message_bytes(shape->elements, shape->dtype);
 
 	message->buffer = to->buffer;
@@ -93,7 +90,7 @@ static void prepare(struct incoming *message, const struct dlcp_tensor *shape, c
 	message->pass_over = false;
 	message->must_arrived = 0;
 	/* How many packets must arrive, only the sender knows; that there may be some is known before it says anything. */
-	message->must_arrive = message->key.leg == DLCP_PUSH && shape->must_arrive_ppm ? NONE : 0;
+	message->must_arrive = message->entry.key.leg == DLCP_PUSH && shape->must_arrive_ppm ? NONE : 0;
 	if (to->contributors && to->placement != DLCP_PLACE_ADD)
 		memset(to->contributors, 0, message->packets * sizeof *to->contributors);
 }
@@ -130,10 +127,7 @@ static void begin_deadlines(struct peer *peer, struct incoming *message, const s
 
 static void enlist(struct dlcp_protocol *protocol, struct peer *peer, struct incoming *message, uint64_t now_ns)
 {
-	uint32_t bucket = dlcp_bucket(peer->rank, &message->key);
-
-	message->hash_next = protocol->incoming[bucket];
-	protocol->incoming[bucket] = message;
+	dlcp_table_add(&protocol->incoming, &message->entry);
 	if (!peer->expected_head && !peer->waiting_head)
 		peer->owed_since_ns = now_ns;
 	message->next = NULL;
@@ -153,14 +147,31 @@ static bool deadlines_valid(const struct dlcp_destination *to)
 	return true;
 }
 
+/* Room in a peer for what it finished, of so many tensors. */
+static bool grow_finished(struct peer *peer, uint32_t tensors)
+{
+	struct over *grown;
+
+	if (peer->finished_tensors >= tensors)
+		return true;
+	grown = realloc(peer->finished, (size_t)tensors * DLCP_LEGS * sizeof *grown);
+	if (!grown)
+		return false;
+	memset(grown + (size_t)peer->finished_tensors * DLCP_LEGS, 0,
+	       (size_t)(tensors - peer->finished_tensors) * DLCP_LEGS * sizeof *grown);
+	peer->finished = grown;
+	peer->finished_tensors = tensors;
+	return true;
+}
+
 int dlcp_protocol_receive(struct dlcp_protocol *protocol, uint16_t rank, const struct dlcp_key *key,
 			  const struct dlcp_destination *to, uint64_t now_ns)
 {
-	struct peer *peer = rank < DLCP_MAX_RANKS ? protocol->peers[rank] : NULL;
-	const struct tensor *tensor = &protocol->tensors[key->tensor];
+	struct peer *peer = dlcp_peer(protocol, rank);
+	const struct tensor *tensor = dlcp_declared(protocol, key->tensor);
 	struct incoming *message;
 
-	if (!peer || key->leg >= DLCP_LEGS || !tensor->declared || to->elements != tensor->shape.elements)
+	if (!peer || key->leg >= DLCP_LEGS || !tensor || to->elements != tensor->shape.elements)
 		return dlcp_fail(protocol, DLCP_ERROR_ARGUMENT,
 				 "receive from rank %u: unknown rank, leg, or tensor %u with %u elements", rank,
 				 key->tensor, to->elements);
@@ -178,11 +189,13 @@ int dlcp_protocol_receive(struct dlcp_protocol *protocol, uint16_t rank, const s
 		return dlcp_fail(protocol, DLCP_ERROR_DUPLICATE,
 				 "receive from rank %u: tensor %u of iteration %u is expected already, or is over",
 				 rank, key->tensor, key->iteration);
-	message = take(protocol, dlcp_packets_of(to->elements, tensor->shape.dtype));
+	message = dlcp_peer_begin_receiving(protocol, peer) && grow_finished(peer, protocol->tensor_count) ?
+			  take(protocol, dlcp_packets_of(to->elements, tensor->shape.dtype)) :
+			  NULL;
 	if (!message)
 		return dlcp_fail(protocol, DLCP_ERROR_MEMORY, "no memory for a message of %u elements", to->elements);
-	message->peer = rank;
-	message->key = *key;
+	message->entry.peer = rank;
+	message->entry.key = *key;
 	prepare(message, &tensor->shape, to, now_ns);
 	enlist(protocol, peer, message, now_ns);
 	apply_stashed(protocol, peer, key, now_ns);
@@ -195,14 +208,10 @@ int dlcp_protocol_receive(struct dlcp_protocol *protocol, uint16_t rank, const s
 
 static void unlink_incoming(struct dlcp_protocol *protocol, struct peer *peer, struct incoming *message)
 {
-	struct incoming **at = &protocol->incoming[dlcp_bucket(message->peer, &message->key)];
-
-	while (*at != message)
-		at = &(*at)->hash_next;
-	*at = message->hash_next;
+	dlcp_table_remove(&protocol->incoming, &message->entry);
 	*(message->prev ? &message->prev->next : &peer->expected_head) = message->next;
 	*(message->next ? &message->next->prev : &peer->expected_tail) = message->prev;
-	message->hash_next = protocol->free_incoming;
+	message->next = protocol->free_incoming;
 	protocol->free_incoming = message;
 	protocol->receiving--;
 }
@@ -252,19 +261,19 @@ static void zero_holes(struct incoming *message)
 /* The message is over: tell the sender, remember it, hand the completion out. */
 static void finish(struct dlcp_protocol *protocol, struct peer *peer, struct incoming *message, uint64_t now_ns)
 {
-	struct over *newest = newest_finished(peer, &message->key);
+	struct over *newest = newest_finished(peer, &message->entry.key);
 	uint64_t bytes = dlcp_message_bytes(message->elements, message->dtype);
 
 	if (message->placement == DLCP_PLACE_ZERO)
 		zero_holes(message);
-	push_stop(protocol, message->peer, &message->key, message->delivered_bytes);
-	if (newest->age < dlcp_age(&message->key)) {
-		*newest = (struct over){ dlcp_age(&message->key), message->delivered_bytes };
-		dlcp_stash_forget(protocol, peer, &message->key);
+	push_stop(protocol, message->entry.peer, &message->entry.key, message->delivered_bytes);
+	if (newest->age < dlcp_age(&message->entry.key)) {
+		*newest = (struct over){ dlcp_age(&message->entry.key), message->delivered_bytes };
+		dlcp_stash_forget(protocol, peer, &message->entry.key);
 	}
 	message->finished->completion = (struct dlcp_completion){
-		.key = message->key,
-		.peer = message->peer,
+		.key = message->entry.key,
+		.peer = message->entry.peer,
 		.received = 1,
 		.bytes = bytes,
 		.delivered_bytes = message->delivered_bytes,
@@ -408,7 +417,7 @@ void dlcp_on_data(struct dlcp_protocol *protocol, struct peer *peer, const struc
 static void judge(struct dlcp_protocol *protocol, struct peer *peer, struct incoming *message,
 		  const struct dlcp_done *done, uint64_t now_ns)
 {
-	struct control nack = { .kind = CONTROL_NACK, .peer = peer->rank, .key = message->key, .round = done->round };
+	struct control nack = { .kind = CONTROL_NACK, .peer = peer->rank, .key = message->entry.key, .round = done->round };
 
 	if (done->packets != message->packets) {
 		protocol->statistics.packets_malformed++;

@@ -1,5 +1,7 @@
 /* What acknowledgements tell a sender: round-trip times, losses, progress. Nothing is ever presumed lost without
  * evidence: a packet of the same queue that left later and arrived. When evidence is overdue, a PROBE asks for it. */
+#include <stdlib.h>
+
 #include "outgoing.h"
 #include "protocol_internal.h"
 #include "timeouts.h"
@@ -8,33 +10,58 @@ enum { MIN_RTT_WINDOW_S = 15 }; /* two of these are remembered: routes may chang
 
 static struct record *record_of(const struct peer *peer, uint32_t sequence)
 {
-	return &peer->records[sequence & (RECORDS - 1)];
+	return &peer->records[sequence & (peer->records_room - 1)];
 }
 
-/* True if no transmission can be remembered any more: the oldest one in flight is RECORDS back. Ends by forgotten_at. */
+/* True if no transmission can be remembered any more: the oldest one in flight is as far back as the ring has room. Ends by
+ * forgotten_at. */
 bool dlcp_records_full(const struct peer *peer)
 {
-	return peer->next_sequence - peer->oldest >= RECORDS - DLCP_BURST_PACKETS - 1;
+	return peer->next_sequence - peer->oldest + DLCP_BURST_PACKETS + 1 >= peer->records_room;
+}
+
+/* Transmissions that may overtake one of which nothing is heard. */
+static uint32_t overtaken_most(const struct peer *peer)
+{
+	return peer->records_room / 2;
 }
 
 /* When a transmission in flight counts as lost because so many others left after it: only so many can be remembered. A
  * queue that higher ones starve must not hold them up for longer than a timeout. NEVER while it can be remembered. */
 static uint64_t forgotten_at(const struct dlcp_protocol *protocol, const struct peer *peer, uint32_t sequence)
 {
-	if (peer->next_sequence - sequence < OVERTAKEN_MOST)
+	if (peer->next_sequence - sequence < overtaken_most(peer))
 		return NEVER;
 	return record_of(peer, sequence)->sent_ns + dlcp_timeout(protocol, peer, 0);
+}
+
+/* Remember twice as many transmissions. Without memory for that, those in flight stay as few as can be remembered. */
+static void remember_more(struct peer *peer)
+{
+	uint32_t room = 2 * peer->records_room;
+	struct record *grown = calloc(room, sizeof *grown);
+
+	if (!grown)
+		return;
+	for (uint32_t back = 1; back <= peer->remembered; back++)
+		grown[(peer->next_sequence - back) & (room - 1)] = *record_of(peer, peer->next_sequence - back);
+	free(peer->records);
+	peer->records = grown;
+	peer->records_room = room;
 }
 
 /* Note a transmission in a queue; the caller fills message, outgoing, packet and class. */
 struct record *dlcp_record(struct dlcp_protocol *protocol, struct peer *peer, uint8_t queue, uint64_t now_ns,
 			   uint32_t *sequence)
 {
-	struct lane *lane = &peer->lanes[queue];
+	struct lane *lane = peer->lanes[queue];
 	struct record *record;
 
+	if (peer->next_sequence - peer->oldest + DLCP_BURST_PACKETS + 1 >= peer->records_room / 2 &&
+	    peer->records_room < RECORDS_MOST)
+		remember_more(peer);
 	*sequence = peer->next_sequence++;
-	peer->transmissions++;
+	peer->remembered += peer->remembered < peer->records_room;
 	record = record_of(peer, *sequence);
 	*record = (struct record){
 		.sent_ns = now_ns,
@@ -84,7 +111,7 @@ static void leaves_flight(struct peer *peer, const struct record *record)
 {
 	if (record->message) {
 		peer->in_flight--;
-		peer->lanes[record->queue].in_flight--;
+		peer->lanes[record->queue]->in_flight--;
 	}
 }
 
@@ -96,7 +123,7 @@ static struct outgoing *message_of(const struct record *record)
 
 static void record_arrived(struct dlcp_protocol *protocol, struct peer *peer, struct record *record, uint64_t now_ns)
 {
-	struct lane *lane = &peer->lanes[record->queue];
+	struct lane *lane = peer->lanes[record->queue];
 	struct outgoing *message = message_of(record);
 
 	if (record->state == LOST && record->message) {
@@ -145,11 +172,14 @@ static void record_lost(struct dlcp_protocol *protocol, struct peer *peer, struc
  * of their part in a queue is followed by lower ones only: what left later and lower cannot overtake either. */
 static uint64_t newest_proof_ns(const struct dlcp_protocol *protocol, const struct peer *peer, uint8_t queue)
 {
-	uint64_t newest_ns = peer->lanes[queue].any_acked ? peer->lanes[queue].newest_sent_ns : 0;
+	uint64_t newest_ns = peer->lanes[queue]->any_acked ? peer->lanes[queue]->newest_sent_ns : 0;
 
-	for (uint32_t lower = 0; protocol->config.demote_after_bytes[0] && lower < queue; lower++)
-		if (peer->lanes[lower].any_acked && peer->lanes[lower].newest_sent_ns > newest_ns)
-			newest_ns = peer->lanes[lower].newest_sent_ns;
+	for (uint32_t lower = 0; dlcp_messages_sink(protocol) && lower < queue; lower++) {
+		const struct lane *lane = peer->lanes[lower];
+
+		if (lane && lane->any_acked && lane->newest_sent_ns > newest_ns)
+			newest_ns = lane->newest_sent_ns;
+	}
 	return newest_ns;
 }
 
@@ -158,7 +188,7 @@ static uint64_t newest_proof_ns(const struct dlcp_protocol *protocol, const stru
 static uint64_t lost_at(const struct dlcp_protocol *protocol, const struct peer *peer, const struct record *record,
 			uint64_t now_ns)
 {
-	const struct lane *lane = &peer->lanes[record->queue];
+	const struct lane *lane = peer->lanes[record->queue];
 	int32_t overtaken_by = lane->any_acked ? (int32_t)(lane->newest_ordinal - record->ordinal) : 0;
 	uint64_t srtt_ns = dlcp_lane_rtt(peer, lane), patience_ns = dlcp_patience(peer, lane);
 	uint64_t proof_ns = newest_proof_ns(protocol, peer, record->queue);
@@ -186,8 +216,8 @@ static uint32_t suspects(const struct peer *peer)
 
 	if (peer->any_acked && peer->newest_acked - peer->oldest < known)
 		found = peer->newest_acked - peer->oldest + 1;
-	if (known >= OVERTAKEN_MOST && known - OVERTAKEN_MOST + 1 > found)
-		found = known - OVERTAKEN_MOST + 1;
+	if (known >= overtaken_most(peer) && known - overtaken_most(peer) + 1 > found)
+		found = known - overtaken_most(peer) + 1;
 	return found;
 }
 
@@ -211,7 +241,7 @@ void dlcp_detect_losses(struct dlcp_protocol *protocol, struct peer *peer, uint6
 			continue;
 		}
 		if (record->message) {
-			struct dlcp_congestion_loss *loss = &losses[dlcp_controlled_by(peer, record->queue)];
+			struct dlcp_congestion_loss *loss = &losses[dlcp_controlled_by(protocol, record->queue)];
 
 			loss->lost++;
 			loss->lost_droppable += record->class == CLASS_DROPPABLE;
@@ -226,8 +256,8 @@ void dlcp_detect_losses(struct dlcp_protocol *protocol, struct peer *peer, uint6
 		if (!loss->lost)
 			continue;
 		loss->now_ns = now_ns;
-		loss->srtt_ns = dlcp_lane_rtt(peer, &peer->lanes[queue]);
-		peer->congestion->on_loss(peer->lanes[queue].control, loss);
+		loss->srtt_ns = dlcp_lane_rtt(peer, peer->lanes[queue]);
+		peer->congestion->on_loss(peer->lanes[queue]->control, loss);
 	}
 }
 
@@ -250,14 +280,14 @@ static void tell_congestion(const struct dlcp_protocol *protocol, struct peer *p
 	bool limited[DLCP_QUEUES] = { false };
 
 	for (uint8_t queue = 0; queue < DLCP_QUEUES; queue++) {
-		uint8_t by = dlcp_controlled_by(peer, queue);
+		uint8_t by = dlcp_controlled_by(protocol, queue);
 
 		if (!acked[queue])
 			continue;
 		together[by] += acked[queue];
-		dlcp_note_visits(protocol, &peer->lanes[queue], queue);
-		limited[by] |= peer->lanes[queue].window_limited;
-		peer->lanes[queue].window_limited = false;
+		dlcp_note_visits(protocol, peer->lanes[queue], queue);
+		limited[by] |= peer->lanes[queue]->window_limited;
+		peer->lanes[queue]->window_limited = false;
 	}
 	for (uint8_t queue = 0; queue < DLCP_QUEUES; queue++) {
 		struct dlcp_congestion_ack told = *common;
@@ -265,10 +295,10 @@ static void tell_congestion(const struct dlcp_protocol *protocol, struct peer *p
 		if (!together[queue])
 			continue;
 		told.acked = together[queue];
-		told.rtt_ns = queue == dlcp_controlled_by(peer, sampled) ? common->rtt_ns : 0;
-		told.srtt_ns = dlcp_lane_rtt(peer, &peer->lanes[queue]);
+		told.rtt_ns = queue == dlcp_controlled_by(protocol, sampled) ? common->rtt_ns : 0;
+		told.srtt_ns = dlcp_lane_rtt(peer, peer->lanes[queue]);
 		told.window_limited = limited[queue];
-		peer->congestion->on_ack(peer->lanes[queue].control, &told);
+		peer->congestion->on_ack(peer->lanes[queue]->control, &told);
 	}
 }
 
@@ -277,11 +307,10 @@ void dlcp_on_ack(struct dlcp_protocol *protocol, struct peer *peer, const struct
 		 uint64_t now_ns)
 {
 	uint32_t back = peer->next_sequence - 1 - ack->largest, acked[DLCP_QUEUES] = { 0 };
-	uint64_t known = peer->transmissions < RECORDS ? peer->transmissions : RECORDS;
 	struct dlcp_congestion_ack told = { .now_ns = now_ns, .senders = ack->senders };
 	struct record *largest;
 
-	if (back >= known) /* never sent, or too long ago */
+	if (back >= peer->remembered) /* never sent, or too long ago */
 		return;
 	largest = record_of(peer, ack->largest);
 	/* RFC 9002, 5.1: the largest one, when it is news. What higher queues overtook tells of them, not of the path. */
@@ -296,11 +325,11 @@ void dlcp_on_ack(struct dlcp_protocol *protocol, struct peer *peer, const struct
 		if (largest->queue == DLCP_CONTROL_QUEUE)
 			sample_rtt(peer, NULL, told.rtt_ns + (uint64_t)protocol->packet_ns, now_ns);
 		else
-			sample_rtt(peer, &peer->lanes[largest->queue], told.rtt_ns, now_ns);
+			sample_rtt(peer, peer->lanes[largest->queue], told.rtt_ns, now_ns);
 		/* all of the time since it left but the network's */
 		peer->host_ns = (7 * peer->host_ns + (now_ns - largest->sent_ns - told.rtt_ns)) / 8;
 	}
-	for (uint32_t i = 0; i < DLCP_ACK_WINDOW && back + i < known; i++) {
+	for (uint32_t i = 0; i < DLCP_ACK_WINDOW && back + i < peer->remembered; i++) {
 		struct record *record = record_of(peer, ack->largest - i);
 
 		if (!(ack->bitmap[i / 8] >> (i % 8) & 1) || record->state == ARRIVED)

@@ -15,12 +15,17 @@
 
 bool dlcp_schedule_reserve(struct dlcp_protocol *protocol, uint32_t peers)
 {
-	bool enough = dlcp_heap_reserve(&protocol->due, peers) && dlcp_heap_reserve(&protocol->turns, peers) &&
-		      dlcp_heap_reserve(&protocol->paced, peers * DLCP_QUEUES);
+	return dlcp_heap_reserve(&protocol->due, peers) && dlcp_heap_reserve(&protocol->turns, peers);
+}
 
-	for (uint32_t queue = 0; queue < DLCP_QUEUES; queue++)
-		enough = enough && dlcp_heap_reserve(&protocol->ready[queue], peers);
-	return enough;
+bool dlcp_schedule_reserve_lane(struct dlcp_protocol *protocol, uint8_t queue)
+{
+	uint32_t lanes = 1;
+
+	for (uint32_t other = 0; other < DLCP_QUEUES; other++)
+		lanes += protocol->lane_count[other];
+	return dlcp_heap_reserve(&protocol->paced, lanes) &&
+	       dlcp_heap_reserve(&protocol->ready[queue], protocol->lane_count[queue] + 1);
 }
 
 void dlcp_schedule_free(struct dlcp_protocol *protocol)
@@ -68,7 +73,7 @@ static void reschedule_timers(struct dlcp_protocol *protocol, struct peer *peer)
 /* A lane whose window is open may send, at once or when its pace allows. */
 static void reschedule_lane(struct dlcp_protocol *protocol, struct peer *peer, uint8_t queue, uint64_t now_ns)
 {
-	struct lane *lane = &peer->lanes[queue];
+	struct lane *lane = peer->lanes[queue];
 	bool open = lane->head && dlcp_window_open(peer, queue);
 	bool ready = open && lane->next_send_ns <= now_ns;
 

@@ -5,8 +5,9 @@
 
 #include "protocol_internal.h"
 
-/* Room for so many peers in all heaps; false when there is no memory. */
+/* Room for so many peers, and for one more lane of a queue; false when there is no memory. */
 bool dlcp_schedule_reserve(struct dlcp_protocol *protocol, uint32_t peers);
+bool dlcp_schedule_reserve_lane(struct dlcp_protocol *protocol, uint8_t queue);
 void dlcp_schedule_free(struct dlcp_protocol *protocol);
 
 /* Something of a peer has changed: find out when it is due and which of its lanes may send. Due after everything that

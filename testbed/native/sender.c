@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "outgoing.h"
+#include "peers.h"
 #include "protocol_internal.h"
 #include "schedule.h"
 #include "state.h"
@@ -34,13 +35,13 @@ static struct outgoing *take(struct dlcp_protocol *protocol, uint32_t packets)
 	struct outgoing *message = protocol->free_outgoing;
 
 	if (message)
-		protocol->free_outgoing = message->hash_next;
+		protocol->free_outgoing = message->waiting_next;
 	else
 		message = calloc(1, sizeof *message);
 	if (!message)
 		return NULL;
 	if (!make_room(message, packets) || !(message->finished = dlcp_take_completion(protocol))) {
-		message->hash_next = protocol->free_outgoing;
+		message->waiting_next = protocol->free_outgoing;
 		protocol->free_outgoing = message;
 		return NULL;
 	}
@@ -58,7 +59,7 @@ void dlcp_run_done_timers(struct dlcp_protocol *protocol, struct peer *peer, uin
 	peer->done_hint_ns = NEVER;
 	for (struct outgoing *message = peer->waiting_head; message; message = message->waiting_next) {
 		if (message->done_at_ns <= now_ns) {
-			struct control done = { .kind = CONTROL_DONE, .peer = peer->rank, .key = message->key };
+			struct control done = { .kind = CONTROL_DONE, .peer = peer->rank, .key = message->entry.key };
 
 			done.round = ++message->round;
 			dlcp_control_push(protocol, &done);
@@ -66,7 +67,7 @@ void dlcp_run_done_timers(struct dlcp_protocol *protocol, struct peer *peer, uin
 			message->done_at_ns = now_ns + dlcp_timeout(protocol, peer, message->done_tries++);
 		}
 		if (message->passed_at_ns <= now_ns) {
-			struct control passed = { .kind = CONTROL_PASSED, .peer = peer->rank, .key = message->key };
+			struct control passed = { .kind = CONTROL_PASSED, .peer = peer->rank, .key = message->entry.key };
 
 			if (message->arrived < message->packets)
 				dlcp_control_push(protocol, &passed);
@@ -81,7 +82,7 @@ void dlcp_run_done_timers(struct dlcp_protocol *protocol, struct peer *peer, uin
 static void fill(struct dlcp_protocol *protocol, struct outgoing *message, const struct dlcp_source *from,
 		    uint64_t now_ns)
 {
-	const struct tensor *tensor = &protocol->tensors[message->key.tensor];
+	const struct tensor *tensor = &protocol->tensors[message->entry.key.tensor];
 
 	message->id = ++protocol->next_message;
 	message->data = from->data;
@@ -106,11 +107,11 @@ static void fill(struct dlcp_protocol *protocol, struct outgoing *message, const
 int dlcp_protocol_prepare(struct dlcp_protocol *protocol, uint16_t rank, const struct dlcp_key *key,
 			  const struct dlcp_source *from, uint64_t now_ns, struct outgoing **prepared)
 {
-	const struct peer *peer = rank < DLCP_MAX_RANKS ? protocol->peers[rank] : NULL;
-	const struct tensor *tensor = &protocol->tensors[key->tensor];
+	struct peer *peer = dlcp_peer(protocol, rank);
+	const struct tensor *tensor = dlcp_declared(protocol, key->tensor);
 	struct outgoing *message;
 
-	if (!peer || key->leg >= DLCP_LEGS || !tensor->declared || from->elements != tensor->shape.elements)
+	if (!peer || key->leg >= DLCP_LEGS || !tensor || from->elements != tensor->shape.elements)
 		return dlcp_fail(protocol, DLCP_ERROR_ARGUMENT,
 				 "send to rank %u: unknown rank, leg, or tensor %u with %u elements", rank, key->tensor,
 				 from->elements);
@@ -127,11 +128,13 @@ int dlcp_protocol_prepare(struct dlcp_protocol *protocol, uint16_t rank, const s
 		return dlcp_fail(protocol, DLCP_ERROR_DUPLICATE,
 				 "send to rank %u: tensor %u of iteration %u is under way", rank, key->tensor,
 				 key->iteration);
-	message = take(protocol, dlcp_packets_of(from->elements, tensor->shape.dtype));
+	message = dlcp_peer_begin_sending(protocol, peer, tensor->shape.queue) ?
+			  take(protocol, dlcp_packets_of(from->elements, tensor->shape.dtype)) :
+			  NULL;
 	if (!message)
 		return dlcp_fail(protocol, DLCP_ERROR_MEMORY, "no memory for a message of %u elements", from->elements);
-	message->peer = rank;
-	message->key = *key;
+	message->entry.peer = rank;
+	message->entry.key = *key;
 	fill(protocol, message, from, now_ns);
 	*prepared = message;
 	return DLCP_OK;
@@ -139,16 +142,14 @@ int dlcp_protocol_prepare(struct dlcp_protocol *protocol, uint16_t rank, const s
 
 void dlcp_protocol_tag(struct dlcp_protocol *protocol, struct outgoing *message, const struct dlcp_source *from)
 {
-	dlcp_tag(protocol, message, &protocol->tensors[message->key.tensor], from->bound);
+	dlcp_tag(protocol, message, &protocol->tensors[message->entry.key.tensor], from->bound);
 }
 
 void dlcp_protocol_commit(struct dlcp_protocol *protocol, struct outgoing *message, uint64_t now_ns)
 {
-	struct peer *peer = protocol->peers[message->peer];
-	uint32_t bucket = dlcp_bucket(message->peer, &message->key);
+	struct peer *peer = dlcp_peer(protocol, message->entry.peer);
 
-	message->hash_next = protocol->outgoing[bucket];
-	protocol->outgoing[bucket] = message;
+	dlcp_table_add(&protocol->outgoing, &message->entry);
 	if (!peer->expected_head && !peer->waiting_head)
 		peer->owed_since_ns = now_ns;
 	message->waiting_next = NULL;
@@ -161,7 +162,7 @@ void dlcp_protocol_commit(struct dlcp_protocol *protocol, struct outgoing *messa
 	 * packets must arrive. */
 	if (message->must_arrive && (protocol->config.eager_stop || !message->allowed_bytes))
 		dlcp_control_push(protocol, &(struct control){
-						    .kind = CONTROL_PASSED, .peer = peer->rank, .key = message->key });
+						    .kind = CONTROL_PASSED, .peer = peer->rank, .key = message->entry.key });
 	dlcp_reschedule(protocol, peer, now_ns);
 }
 
@@ -252,7 +253,6 @@ void dlcp_on_stop(struct dlcp_protocol *protocol, struct peer *peer, const struc
 {
 	struct dlcp_key key = dlcp_header_key(header);
 	struct outgoing *message = dlcp_outgoing_find(protocol, peer->rank, &key);
-	struct outgoing **at = &protocol->outgoing[dlcp_bucket(peer->rank, &key)];
 	uint64_t total, delivered = dlcp_get64(bytes + DLCP_HEADER_BYTES);
 
 	if (!dlcp_stop_is_for_us(protocol, peer, header) || !message)
@@ -261,14 +261,12 @@ void dlcp_on_stop(struct dlcp_protocol *protocol, struct peer *peer, const struc
 	total = dlcp_message_bytes(message->elements, message->dtype);
 	if (message->listed)
 		dlcp_outgoing_unlist(peer, message, now_ns);
-	while (*at != message)
-		at = &(*at)->hash_next;
-	*at = message->hash_next;
+	dlcp_table_remove(&protocol->outgoing, &message->entry);
 	*(message->waiting_prev ? &message->waiting_prev->waiting_next : &peer->waiting_head) = message->waiting_next;
 	*(message->waiting_next ? &message->waiting_next->waiting_prev : &peer->waiting_tail) = message->waiting_prev;
 	message->finished->completion = (struct dlcp_completion){
-		.key = message->key,
-		.peer = message->peer,
+		.key = message->entry.key,
+		.peer = message->entry.peer,
 		.bytes = total,
 		.delivered_bytes = delivered <= total ? delivered : acknowledged_bytes(message),
 		.resent_bytes = message->resent_bytes,
@@ -279,7 +277,7 @@ void dlcp_on_stop(struct dlcp_protocol *protocol, struct peer *peer, const struc
 	dlcp_complete(protocol, message->finished);
 	message->finished = NULL;
 	message->id = 0; /* records that point here are history */
-	message->hash_next = protocol->free_outgoing;
+	message->waiting_next = protocol->free_outgoing;
 	protocol->free_outgoing = message;
 	protocol->sending--;
 	protocol->statistics.messages_sent++;

@@ -19,6 +19,7 @@
  * link's time, and the kernel counts up to twice the bytes. */
 #define SEND_BUFFER_S 2e-3
 enum { PACKET_BYTES = DLCP_DATAGRAM_BYTES + 28 }; /* with UDP's and IPv4's headers */
+enum { FIRST_PEERS = 16 };
 
 static bool set(int socket, int level, int option, int value)
 {
@@ -147,6 +148,27 @@ void datagrams_close(struct datagrams *datagrams)
 	datagrams->count = 0;
 	free(datagrams->bytes);
 	datagrams->bytes = NULL;
+	free(datagrams->peers);
+	datagrams->peers = NULL;
+	datagrams->peer_room = 0;
+}
+
+bool datagrams_reserve_peer(struct datagrams *datagrams, uint16_t rank)
+{
+	uint32_t room = datagrams->peer_room ? datagrams->peer_room : FIRST_PEERS;
+	struct peer_address *grown;
+
+	while (room <= rank)
+		room *= 2;
+	if (room == datagrams->peer_room)
+		return true;
+	grown = realloc(datagrams->peers, room * sizeof *grown);
+	if (!grown)
+		return false;
+	memset(grown + datagrams->peer_room, 0, (room - datagrams->peer_room) * sizeof *grown);
+	datagrams->peers = grown;
+	datagrams->peer_room = room;
+	return true;
 }
 
 /* What the path to a peer is known to carry, in bytes; 0 = not known (no route yet). */

@@ -14,7 +14,7 @@ static struct stashed **bucket_of(struct stash *stash, const struct peer *peer, 
 {
 	struct dlcp_key row = { .tensor = key->tensor, .leg = key->leg };
 
-	return &stash->buckets[dlcp_bucket(peer->rank, &row) & (STASH_BUCKETS - 1)];
+	return &stash->buckets[dlcp_hash(peer->rank, &row) & (STASH_BUCKETS - 1)];
 }
 
 /* One more slab, or less where the limit is near. */

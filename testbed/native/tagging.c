@@ -100,7 +100,7 @@ static void pick_largest(struct outgoing *message, uint32_t ppm, const float *fo
 static void counting_sort(struct outgoing *message)
 {
 	uint32_t count[CLASSES] = { 0 }, first[CLASSES], place[CLASSES], base = 0;
-	double turn = (double)message->key.iteration * GOLDEN_RATIO;
+	double turn = (double)message->entry.key.iteration * GOLDEN_RATIO;
 
 	for (uint32_t packet = 0; packet < message->packets; packet++)
 		count[message->class[packet]]++;
@@ -134,11 +134,11 @@ static void allow(struct outgoing *message, struct dlcp_bound bound)
 void dlcp_tag(struct dlcp_protocol *protocol, struct outgoing *message, struct tensor *tensor,
 	      const struct dlcp_bound *bound)
 {
-	bool selective = message->key.leg == DLCP_PUSH && protocol->config.selective_drop != DLCP_DROP_OFF, bounded;
+	bool selective = message->entry.key.leg == DLCP_PUSH && protocol->config.selective_drop != DLCP_DROP_OFF, bounded;
 	uint8_t mask = selective ? tensor->shape.droppable : 0;
-	uint32_t largest = message->key.leg == DLCP_PUSH ? tensor->shape.must_arrive_ppm : 0;
+	uint32_t largest = message->entry.key.leg == DLCP_PUSH ? tensor->shape.must_arrive_ppm : 0;
 	float *found = protocol->scratch, limit = 0;
-	struct dlcp_bound allowed = dlcp_message_bound(&tensor->shape, message->key.leg, bound);
+	struct dlcp_bound allowed = dlcp_message_bound(&tensor->shape, message->entry.key.leg, bound);
 	bool tagged = allowed.bytes_ppm || (protocol->config.tag_all && !tensor->shape.must_arrive);
 
 	message->must_arrive = 0;

@@ -50,9 +50,9 @@ uint64_t dlcp_patience(const struct peer *peer, const struct lane *lane)
 /* When a lane's evidence is overdue; NEVER when nothing is in flight. */
 uint64_t dlcp_lane_timer(const struct dlcp_protocol *protocol, const struct peer *peer, uint8_t queue)
 {
-	const struct lane *lane = &peer->lanes[queue];
+	const struct lane *lane = peer->lanes[queue];
 
-	if (!lane->in_flight)
+	if (!lane || !lane->in_flight)
 		return NEVER;
 	if (!lane->srtt_ns)
 		return lane->progress_ns + dlcp_timeout(protocol, peer, lane->probes);

@@ -11,7 +11,7 @@
 /* Packets that congestion control lets be in flight. */
 static uint32_t window_packets(const struct peer *peer, uint8_t queue)
 {
-	double window = peer->congestion->window(peer->lanes[queue].control);
+	double window = peer->congestion->window(peer->lanes[queue]->control);
 
 	return window <= 1 ? 1 : (uint32_t)ceil(window);
 }
@@ -19,7 +19,7 @@ static uint32_t window_packets(const struct peer *peer, uint8_t queue)
 /* Time between packets to one peer. */
 static uint64_t pace_ns(const struct peer *peer, uint8_t queue)
 {
-	const struct lane *lane = &peer->lanes[queue];
+	const struct lane *lane = peer->lanes[queue];
 	uint64_t rtt_ns = lane->latest_rtt_ns ? lane->latest_rtt_ns : peer->srtt_ns;
 
 	return (uint64_t)peer->congestion->pace_ns(lane->control, rtt_ns);
@@ -32,7 +32,7 @@ static uint32_t in_the_way(const struct peer *peer, uint8_t queue)
 	uint32_t below = 0, most = window_packets(peer, queue) - 1;
 
 	for (int lower = 0; lower < queue; lower++)
-		below += peer->lanes[lower].in_flight;
+		below += peer->lanes[lower] ? peer->lanes[lower]->in_flight : 0;
 	return peer->in_flight - below + (below < most ? below : most);
 }
 
@@ -89,7 +89,7 @@ static void add_packet(struct dlcp_protocol *protocol, struct peer *peer, struct
 	struct dlcp_header header;
 	struct record *record;
 
-	dlcp_fill_header(protocol, DLCP_DATA, &message->key, &header);
+	dlcp_fill_header(protocol, DLCP_DATA, &message->entry.key, &header);
 	record = dlcp_record(protocol, peer, message->queue, now_ns, &header.sequence);
 	record->message = message->id;
 	record->outgoing = message;
@@ -115,7 +115,7 @@ static void add_packet(struct dlcp_protocol *protocol, struct peer *peer, struct
 		peer->probe_heard = false;
 	}
 	peer->in_flight++;
-	peer->lanes[message->queue].in_flight++;
+	peer->lanes[message->queue]->in_flight++;
 	dlcp_header_encode(&header, protocol->heads[i]);
 	burst->head[i] = protocol->heads[i];
 	burst->payload[i] = message->data + (size_t)packet * DLCP_PAYLOAD_BYTES;
@@ -137,7 +137,7 @@ static void add_packet(struct dlcp_protocol *protocol, struct peer *peer, struct
 static void ask_for_ack(struct dlcp_protocol *protocol, struct peer *peer, uint8_t queue, bool last,
 			const struct dlcp_burst *burst)
 {
-	struct lane *lane = &peer->lanes[queue];
+	struct lane *lane = peer->lanes[queue];
 	uint32_t window = window_packets(peer, queue);
 
 	lane->since_ack_request += burst->packets;
@@ -154,7 +154,7 @@ static void pass_left(struct dlcp_protocol *protocol, struct peer *peer, struct 
 {
 	if (!message->allowed_bytes || protocol->config.eager_stop)
 		return;
-	message->passed_at_ns = now_ns + dlcp_patience(peer, &peer->lanes[queue]);
+	message->passed_at_ns = now_ns + dlcp_patience(peer, peer->lanes[queue]);
 	peer->done_hint_ns = dlcp_earlier(peer->done_hint_ns, message->passed_at_ns);
 }
 
@@ -163,7 +163,7 @@ void dlcp_fill(struct dlcp_protocol *protocol, struct peer *peer, struct outgoin
 	       struct dlcp_burst *burst)
 {
 	uint8_t queue = message->queue;
-	struct lane *lane = &peer->lanes[queue];
+	struct lane *lane = peer->lanes[queue];
 	uint32_t window = window_packets(peer, queue), at_once = (window + 3) / 4;
 	uint32_t room = window - in_the_way(peer, queue);
 	uint64_t pace = pace_ns(peer, queue);

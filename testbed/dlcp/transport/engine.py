@@ -104,6 +104,7 @@ class DlcpEndpoint:
         self._engine = lib.dlcp_engine_new(config, error, lib.DLCP_ERROR_BYTES)
         if self._engine == ffi.NULL:
             raise TransportError(f"rank {rank}: {ffi.string(error).decode()}")
+        self._peers: list[int] = []
         for peer, (peer_address, peer_port) in sorted(peers.items()):
             self.add_peer(peer, peer_address, peer_port)
 
@@ -124,6 +125,7 @@ class DlcpEndpoint:
         ports = ffi.new("uint16_t[]", list(source_ports))
         code = lib.dlcp_engine_add_peer(self._open(), rank, address.encode(), port, ports, len(ports))
         self._check(code)
+        self._peers.append(rank)
 
     def declare(
         self,
@@ -219,9 +221,9 @@ class DlcpEndpoint:
         found.update(found.pop("protocol"))
         found["peers"] = {}
         one = ffi.new("struct dlcp_peer_statistics *")
-        for rank in range(lib.DLCP_MAX_RANKS):
-            if lib.dlcp_engine_peer_statistics(self._engine, rank, one) == 0:
-                found["peers"][rank] = _as_dict(one[0])
+        for rank in sorted(self._peers):
+            self._check(lib.dlcp_engine_peer_statistics(self._engine, rank, one))
+            found["peers"][rank] = _as_dict(one[0])
         below = lib.DLCP_FRAME_OVERHEAD_BYTES - lib.DLCP_HEADER_BYTES  # what the kernel puts before a datagram
         found["wire"] = {
             "sent_packets": found["packets_sent"], "sent_bytes": found["bytes_sent"] + below * found["packets_sent"],
