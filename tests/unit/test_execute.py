@@ -19,7 +19,6 @@ from dlcp.model.result import TABLES, RunResult
 from dlcp.model.run import Run
 from dlcp.model.stored import read_result
 from dlcp.model.tables import write_columns, write_rows
-from dlcp.model.whole_file import write_whole
 from dlcp.runner import execute as executing
 from dlcp.runner.clean import find, remove
 from dlcp.runner.execute import execute
@@ -282,15 +281,6 @@ def test_clean_removes_links_and_not_what_they_point_to(found: Plan, tmp_path: P
     remove(tmp_path / "results", with_results=True)
     assert not folder.exists()
     assert (other / "messages.parquet").is_file()
-
-
-def test_a_file_is_written_beside_and_never_through_a_link(tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text("mine")
-    (tmp_path / "report.html.part").symlink_to(tmp_path / "mine")
-    write_whole(tmp_path / "report.html", b"whole")
-    assert (tmp_path / "report.html").read_bytes() == b"whole"
-    assert not (tmp_path / "report.html").is_symlink()
-    assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_two_at_once_are_refused(tmp_path: Path, run_with: Any) -> None:

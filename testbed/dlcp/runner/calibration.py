@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import platform
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -23,6 +22,7 @@ from dlcp import __version__
 from dlcp.agents.machine import cores
 from dlcp.model.base import Frozen
 from dlcp.model.json_text import parse_json
+from dlcp.model.whole_file import write_whole
 from dlcp.paths import sudo_command
 from dlcp.substrates.base import OnProgress
 from dlcp.switches.bpf import OBJECT
@@ -192,18 +192,8 @@ def store(calibration: Calibration) -> Path:
     """Write it whole or not at all, readable to everybody; returns where it lies. OSError when it cannot be written."""
     file = path()
     file.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, partial = tempfile.mkstemp(prefix=FILE, dir=file.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-            out.write(json.dumps(calibration.model_dump(mode="json"), indent=2) + "\n")
-            os.fchmod(out.fileno(), 0o644)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(partial, file)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(partial)
-        raise
+    content = json.dumps(calibration.model_dump(mode="json"), indent=2) + "\n"
+    write_whole(file, content.encode(), mode=0o644, durable=True, contended=True)
     return file
 
 

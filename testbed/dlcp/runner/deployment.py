@@ -48,11 +48,7 @@ def lab_secret(lab: Lab) -> bytes:
     try:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_name(f"{SECRET}.tmp")
-            partial.unlink(missing_ok=True)
-            partial.touch(mode=0o600, exist_ok=False)
-            partial.write_bytes(secrets.token_bytes(SECRET_BYTES))
-            partial.replace(path)
+            write_whole(path, secrets.token_bytes(SECRET_BYTES), mode=0o600)
         return path.read_bytes()
     except PermissionError as error:
         hint = "run as its owner; or remove it: runs then take other paths through flow-hash switches than those before"

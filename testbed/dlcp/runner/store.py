@@ -19,7 +19,7 @@ from dlcp.errors import Problem
 from dlcp.model.result import RESULT_FILE, TABLE_SINCE, TABLES, RunResult
 from dlcp.model.stored import damaged_tables, read_result, record_tables
 from dlcp.model.tables import check_table, table_path
-from dlcp.model.whole_file import remove_entry
+from dlcp.model.whole_file import remove_entry, sync
 
 UNFINISHED = ".tmp"
 _RUN = re.compile(r"[0-9a-f]{12}")
@@ -111,9 +111,9 @@ class Store:
         if wrong:
             raise Problem(str(unfinished), f"the run left wrong tables: {'; '.join(wrong.values())}")
         result.tables = record_tables(unfinished)
-        _write(unfinished / RESULT_FILE, result.model_dump_json(indent=2) + "\n")
+        (unfinished / RESULT_FILE).write_text(result.model_dump_json(indent=2) + "\n", encoding="utf-8")
         for path in (*unfinished.rglob("*"), unfinished):
-            _sync(path)
+            sync(path)
         final = self.folder / result.run_id
         if os.path.lexists(final):
             replaced = self.folder / f"{result.run_id}.replaced{UNFINISHED}"
@@ -122,7 +122,7 @@ class Store:
             remove_entry(replaced)
         else:
             unfinished.rename(final)
-        _sync(self.folder)
+        sync(self.folder)
         return final
 
 
@@ -166,17 +166,3 @@ def _try_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _write(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
-
-
-def _sync(path: Path) -> None:
-    """Put a file's content, or a folder's entries, on disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
