@@ -20,15 +20,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from traffic import HEADERS_BYTES, tos, udp
+from traffic import tos, udp
 
 from dlcp.agents.machine import SAMPLE_INTERVAL_S, MachineMonitor
+from dlcp.model.frames import UDP_OVERHEAD_BYTES
 from dlcp.substrates.fabric import Fabric
 
 Times = npt.NDArray[np.float64]
 
 FRAME_BYTES = 1500
-PAYLOAD_BYTES = FRAME_BYTES - HEADERS_BYTES
+PAYLOAD_BYTES = FRAME_BYTES - UDP_OVERHEAD_BYTES
 MOST_STOLEN = 0.02
 MOST_BUSY = 0.85
 """Mean share of all cores: above it a deviation may be the machine's."""

@@ -14,10 +14,11 @@ from traffic import plain, star
 from dlcp.agents.background_session import BackgroundSession
 from dlcp.agents.handles import start_agents
 from dlcp.agents.traffic_plan import TrafficSpec
+from dlcp.model.frames import UDP_OVERHEAD_BYTES
 from dlcp.model.load import load_sizes
 from dlcp.model.workload import Constant, Incast, Poisson
 from dlcp.transport.codepoint import tos_of_queue
-from dlcp.transport.traffic import DATAGRAM_BYTES, FRAME_OVERHEAD
+from dlcp.transport.traffic import DATAGRAM_BYTES
 
 RATE_MBIT = 100.0
 HOSTS = ("h1", "h2", "h3", "h4")
@@ -84,7 +85,7 @@ def test_every_kind__goes_into_its_queue_and_arrives_whole(inside: Callable[...,
         else:
             datagrams = sum(math.ceil(row["bytes"] / DATAGRAM_BYTES) for row in mine)
             assert packets == datagrams
-            assert size == data + datagrams * FRAME_OVERHEAD
+            assert size == data + datagrams * UDP_OVERHEAD_BYTES
     assert in_queue(seen["ports"], 0) == (0, 0), "nothing of it goes unmarked"
 
 

@@ -9,14 +9,15 @@ from collections.abc import Callable
 from typing import Any
 
 from boxes import BEHIND, World, account, at, box, settled, total, udp
-from traffic import HEADERS_BYTES, Sink, tos
+from traffic import Sink, tos
 
+from dlcp.model.frames import UDP_OVERHEAD_BYTES
 from dlcp.model.qos import DropProfile, QosIntent, QueueIntent
 from dlcp.substrates.netns import Namespace
 
 H1, H2 = "198.18.1.2", "198.18.2.2"
 PAYLOAD = bytes(1000)
-FRAME_BYTES = len(PAYLOAD) + HEADERS_BYTES
+FRAME_BYTES = len(PAYLOAD) + UDP_OVERHEAD_BYTES
 
 
 def up(intent: QosIntent, links: int = 1, rate_mbit: float = 100) -> World:

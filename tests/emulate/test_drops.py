@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from traffic import HEADERS_BYTES, Sink, at, name_of, pace, profiled, star, together, tos, udp
+from traffic import Sink, at, name_of, pace, profiled, star, together, tos, udp
 
+from dlcp.model.frames import UDP_OVERHEAD_BYTES
 from dlcp.model.qos import DropProfile, QosIntent, QueueIntent
 
 ECT0 = 2
@@ -33,7 +34,7 @@ def probes_at(backlog_bytes: int, probes: int) -> dict[str, int]:
         filler, prober = udp(fabric, "h1", tos_byte=tos(4, 0)), udp(fabric, "h1", tos_byte=tos(4, 1))
         to = (fabric.address("h2"), 9)
         for _ in range(backlog_bytes // 1000):
-            filler.sendto(bytes(1000 - HEADERS_BYTES), to)
+            filler.sendto(bytes(1000 - UDP_OVERHEAD_BYTES), to)
         for _ in range(probes):
             prober.sendto(b"", to)
         row = at(fabric, "s1-h2")[4, 1]
@@ -52,7 +53,7 @@ def expected_drops(backlog_bytes: float, probes: int) -> float:
         rise = (backlog_bytes - CURVE["minimum"]) / (CURVE["maximum"] - CURVE["minimum"])
         share = 0.0 if rise <= 0 else 1.0 if rise > 1 else rise * CURVE["probability"]
         dropped += share
-        backlog_bytes += (1 - share) * HEADERS_BYTES
+        backlog_bytes += (1 - share) * UDP_OVERHEAD_BYTES
     return dropped
 
 
@@ -132,7 +133,7 @@ def ect_and_not() -> dict[str, Any]:
 def test_ecn_capable_packets_are_marked_where_others_are_dropped(inside: Callable[..., Any]) -> None:
     seen = inside(ect_and_not)
     assert seen["counted"] == seen["ce"]["ect"] > 100, "every mark that was counted arrived, and no other"
-    assert seen["counted_bytes"] == seen["counted"] * (1400 + HEADERS_BYTES)
+    assert seen["counted_bytes"] == seen["counted"] * (1400 + UDP_OVERHEAD_BYTES)
     assert seen["ce"]["plain"] == 0
     assert seen["ce"]["marked"] == seen["sent"]["marked"], "a packet that came marked stays marked and is not recounted"
     assert seen["received"]["ect"] == seen["sent"]["ect"], "nothing that can be marked is dropped"
@@ -147,9 +148,9 @@ def reserved() -> dict[str, Any]:
         to = (fabric.address("h2"), 9)
         flood, other = udp(fabric, "h1", tos_byte=tos(1)), udp(fabric, "h1", tos_byte=tos(0))
         for _ in range(100):
-            flood.sendto(bytes(1000 - HEADERS_BYTES), to)
+            flood.sendto(bytes(1000 - UDP_OVERHEAD_BYTES), to)
         for _ in range(20):
-            other.sendto(bytes(1000 - HEADERS_BYTES), to)
+            other.sendto(bytes(1000 - UDP_OVERHEAD_BYTES), to)
         rows = at(fabric, "s1-h2")
         return {
             "flood": rows[1, 0]["enqueued_packets"],
@@ -173,7 +174,7 @@ def test_nobody_takes_a_queues_reserved_bytes(inside: Callable[..., Any]) -> Non
 def burst(sender: Any, to: tuple[str, int], packets: int) -> None:
     """Packets of 1000 B of frame, as fast as they go."""
     for _ in range(packets):
-        sender.sendto(bytes(1000 - HEADERS_BYTES), to)
+        sender.sendto(bytes(1000 - UDP_OVERHEAD_BYTES), to)
 
 
 def limited() -> dict[str, Any]:
@@ -252,7 +253,7 @@ def averaged(averaging: int) -> list[int]:
 
         burst(sender, to, 40)
         note()
-        pace(sender, to, rate_mbit=20, seconds=0.3, payload_bytes=1000 - HEADERS_BYTES)
+        pace(sender, to, rate_mbit=20, seconds=0.3, payload_bytes=1000 - UDP_OVERHEAD_BYTES)
         note()
         time.sleep(0.2)
         burst(sender, to, 40)

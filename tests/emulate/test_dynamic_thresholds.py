@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 import yaml
-from traffic import HEADERS_BYTES, at, pace, star, together, tos, udp
+from traffic import at, pace, star, together, tos, udp
 
 from dlcp.agents.handles import Zygote
-from dlcp.model.buffering import FRAME_BYTES
 from dlcp.model.experiment import Experiment, experiment_intent
+from dlcp.model.frames import FRAME_BYTES, UDP_OVERHEAD_BYTES
 from dlcp.model.qos import QosIntent
 from dlcp.model.topology import Graph, Link
 from dlcp.model.workload import HostSettings
@@ -55,7 +55,7 @@ def intent_of(buffering: Any, **more: Any) -> QosIntent:
 def filled(buffering: Any, floods: list[tuple[str, int]], packet_bytes: int, late_packets: int) -> dict[str, Any]:
     """Flood queues of slow ports, (host, queue), in turn; then send late_packets through queue 5 to h2."""
     with star([1000, 0.1, 0.1], intent_of(buffering)) as fabric:
-        payload = bytes(packet_bytes - HEADERS_BYTES)
+        payload = bytes(packet_bytes - UDP_OVERHEAD_BYTES)
         senders = [(udp(fabric, "h1", tos_byte=tos(queue)), (fabric.address(host), 9)) for host, queue in floods]
         for _ in range(2 * PORT_BUFFER_BYTES // packet_bytes):
             for sender, to in senders:

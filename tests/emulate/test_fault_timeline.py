@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
-from traffic import HEADERS_BYTES, Sink, at, pace, plain, together, udp
+from traffic import Sink, at, pace, plain, together, udp
 
 from dlcp.model.faults import Fault, FaultKind
+from dlcp.model.frames import UDP_OVERHEAD_BYTES
 from dlcp.model.topology import LeafSpine
 from dlcp.model.workload import HostSettings
 from dlcp.substrates.fabric import Fabric
@@ -19,7 +20,7 @@ from dlcp.substrates.faults import FaultPlayer, timeline
 
 GRAPH = LeafSpine(kind="leaf-spine", leaves=2, spines=2, hosts=4, rate="100 Mbit/s").graph
 RATE_MBIT = 40.0
-PER_SECOND = RATE_MBIT * 1e6 / 8 / (1400 + HEADERS_BYTES)
+PER_SECOND = RATE_MBIT * 1e6 / 8 / (1400 + UDP_OVERHEAD_BYTES)
 
 
 def play(faults: list[dict[str, Any]], seconds: float) -> dict[str, Any]:

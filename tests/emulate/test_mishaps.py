@@ -11,8 +11,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from traffic import HEADERS_BYTES, Sink, at, leaf_spine, name_of, pace, plain, star, together, tos, udp
+from traffic import Sink, at, leaf_spine, name_of, pace, plain, star, together, tos, udp
 
+from dlcp.model.frames import UDP_OVERHEAD_BYTES
 from dlcp.substrates.fabric import Fabric
 
 DROPS = ("wred", "tail", "shared", "loss", "down", "unrouted")
@@ -146,7 +147,7 @@ def slowed() -> dict[str, Any]:
         sink.stop()
 
         def mbit(start: float, end: float) -> float:
-            sizes = [size + HEADERS_BYTES for moment, _, size in sink.arrivals if start <= moment < end]
+            sizes = [size + UDP_OVERHEAD_BYTES for moment, _, size in sink.arrivals if start <= moment < end]
             return sum(sizes) * 8 / (end - start) / 1e6
 
         before = mbit(marks[0] - 0.3, marks[0] - 0.05)
@@ -199,7 +200,7 @@ def frozen(for_s: float, backlogged: bool, thaw_after_s: float | None = None) ->
             "leaked": sum(moments["told"] + 0.004 < moment < begun + for_s - 0.02 for moment in mine),
             "ended_s": gap_end - begun,
             "thaw_took_s": gap_end - moments.get("thawed", gap_end),
-            "others": len(others) / (gap_end - gap_start) * (1400 + HEADERS_BYTES) * 8 / 1e6,
+            "others": len(others) / (gap_end - gap_start) * (1400 + UDP_OVERHEAD_BYTES) * 8 / 1e6,
             "strays": sum(row["not_ipv4_packets"] for row in fabric.strays()),
         }
 

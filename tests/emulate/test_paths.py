@@ -12,9 +12,8 @@ from typing import Any
 
 from traffic import Sink, at, leaf_spine, name_of, pace, plain, profiled, star, together, tos, udp
 
+from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.qos import DropProfile
-
-FRAME_BYTES = 1514
 
 PACED_BYTES = 20_000
 """What a late timer may pile up between two ports of one rate; a single super-packet is 40 to 65 kB."""

@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from traffic import HEADERS_BYTES, Sink, at, name_of, pace, plain, star, together, tos, udp
+from traffic import Sink, at, name_of, pace, plain, star, together, tos, udp
 
+from dlcp.model.frames import UDP_OVERHEAD_BYTES
 from dlcp.model.qos import QosIntent, QueueIntent
 
 VALID = {(queue, precedence): queue << 3 | precedence << 1 for queue in range(8) for precedence in range(3)}
@@ -102,7 +103,7 @@ def shaped(rates_mbit: list[float], packets: int) -> float:
         sink.stop()
         assert len(sink.arrivals) == packets, f"{len(sink.arrivals)} of {packets}, {fabric.counters()}"
         steady = sink.arrivals[packets // 10 :]
-        return (len(steady) - 1) * (1400 + HEADERS_BYTES) * 8 / (steady[-1][0] - steady[0][0]) / 1e6
+        return (len(steady) - 1) * (1400 + UDP_OVERHEAD_BYTES) * 8 / (steady[-1][0] - steady[0][0]) / 1e6
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def shaped(rates_mbit: list[float], packets: int) -> float:
     ids=["switch 10 Mbit/s", "switch 50 Mbit/s", "switch 100 Mbit/s", "host 20 Mbit/s", "host 100 Mbit/s"],
 )
 def test_a_port_runs_at_its_rate(inside: Callable[..., Any], rates_mbit: list[float], bottleneck_mbit: float) -> None:
-    packets = int(0.4 * bottleneck_mbit * 1e6 / 8 / (1400 + HEADERS_BYTES))
+    packets = int(0.4 * bottleneck_mbit * 1e6 / 8 / (1400 + UDP_OVERHEAD_BYTES))
     measured: list[float] = []
     # what other work on this machine takes from a shaper is not its fault: one clean measurement of three will do
     while len(measured) < 3 and not any(m == pytest.approx(bottleneck_mbit, rel=0.01) for m in measured):
@@ -146,7 +147,9 @@ def weighted(strict_mbit: float) -> dict[str, Any]:
         assert fabric.effective() == fabric.intended()
         assert fabric.effective()["weights"] == {str(number): weight for number, weight in WEIGHTS.items()}
         sink.stop()
-        steady = [(who, size + HEADERS_BYTES) for at_s, who, size in sink.arrivals if start + 0.2 < at_s < end - 0.05]
+        steady = [
+            (who, size + UDP_OVERHEAD_BYTES) for at_s, who, size in sink.arrivals if start + 0.2 < at_s < end - 0.05
+        ]
         bytes_of = {name_of(sender): sum(size for who, size in steady if who == name_of(sender))
                     for sender in (*senders.values(), strict)}  # fmt: skip
         return {
@@ -177,7 +180,9 @@ def watched() -> dict[str, Any]:
         rows = {port: i for i, (_, port) in enumerate(fabric.switch_ports)}
         for number, packets in ((2, 7), (6, 20)):
             for _ in range(packets):
-                udp(fabric, "h1", tos_byte=tos(number)).sendto(bytes(1000 - HEADERS_BYTES), (fabric.address("h2"), 9))
+                udp(fabric, "h1", tos_byte=tos(number)).sendto(
+                    bytes(1000 - UDP_OVERHEAD_BYTES), (fabric.address("h2"), 9)
+                )
         before = at(fabric, "s1-h2")
         live = fabric.backlogs()
         after = at(fabric, "s1-h2")

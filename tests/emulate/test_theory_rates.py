@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 from queueing import Watch, ahead_of_others, judged
-from traffic import HEADERS_BYTES, Sink, at, leaf_spine, name_of, pace, plain, profiled, star, together, tos, udp
+from traffic import Sink, at, leaf_spine, name_of, pace, plain, profiled, star, together, tos, udp
 
+from dlcp.model.frames import UDP_OVERHEAD_BYTES
 from dlcp.model.qos import DropProfile
 from dlcp.model.result import DROP_CAUSES
 
@@ -23,7 +24,7 @@ RATE_TOLERANCE = 0.005
 0.1 % in 1 s."""
 
 PAYLOAD_BYTES = 1458
-FRAME_BYTES = PAYLOAD_BYTES + HEADERS_BYTES
+FRAME_BYTES = PAYLOAD_BYTES + UDP_OVERHEAD_BYTES
 
 
 def drained(rate_mbit: float, seconds: float) -> dict[str, Any]:

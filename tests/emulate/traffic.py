@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from dlcp.model.frames import UDP_OVERHEAD_BYTES
 from dlcp.model.qos import DropProfile, QosIntent, QueueIntent
 from dlcp.model.topology import Graph, LeafSpine, Link
 from dlcp.model.workload import HostSettings
 from dlcp.substrates.fabric import Fabric
 
-HEADERS_BYTES = 14 + 20 + 8
 """Ethernet, IPv4 and UDP: what a switch counts beside the payload."""
 
 _SO_SNDBUFFORCE = 32
@@ -126,7 +126,7 @@ def pace(
 ) -> int:
     """Send at a rate of frames on the wire, against absolute deadlines; returns the number of packets sent."""
     payload = bytes(payload_bytes)
-    per_second = rate_mbit * 1e6 / 8 / (payload_bytes + HEADERS_BYTES)
+    per_second = rate_mbit * 1e6 / 8 / (payload_bytes + UDP_OVERHEAD_BYTES)
     total, sent, start = int(per_second * seconds), 0, time.monotonic()
     while sent < total:
         due = min(total, int((time.monotonic() - start) * per_second) + 1)

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dlcp.agents.traffic_plan import (
-    FRAME_BYTES,
-    SEGMENT_BYTES,
-    SEGMENT_OVERHEAD,
+    DATAGRAM_FRAME_BYTES,
     TrafficPlan,
     TrafficSpec,
     host_rates_bps,
@@ -23,11 +21,12 @@ from dlcp.agents.traffic_plan import (
     sizes_at,
 )
 from dlcp.errors import Problem
+from dlcp.model.frames import TCP_OVERHEAD_BYTES, TCP_PAYLOAD_BYTES, UDP_OVERHEAD_BYTES
 from dlcp.model.load import load_sizes, sizes_names
 from dlcp.model.sizes import SizeTable
 from dlcp.model.topology import Star
 from dlcp.model.workload import Constant, Incast, Poisson
-from dlcp.transport.traffic import DATAGRAM_BYTES, FRAME_OVERHEAD, HEADER_BYTES
+from dlcp.transport.traffic import DATAGRAM_BYTES, HEADER_BYTES
 
 INCAST = Incast(kind="incast", sources=("h1", "h2", "h3"), sinks=("h3", "h4"), burst="8 kB", interval="20 ms", queue=6)
 CONSTANT = Constant(kind="constant", sources=("h1", "h2"), sinks=("h2", "h3"), rate="3 Mbit/s")
@@ -102,7 +101,9 @@ def test_numbers__count_the_flows_of_each_sink() -> None:
 def test_poisson__offers_the_load_in_the_mean(sizes: str, transport: str) -> None:
     """Over many plans, within four standard errors: one plan of heavy-tailed flows may be far from its mean."""
     entry = poisson(sizes=sizes, transport=transport)
-    frame, overhead = (SEGMENT_BYTES, SEGMENT_OVERHEAD) if transport == "tcp" else (DATAGRAM_BYTES, FRAME_OVERHEAD)
+    frame, overhead = (
+        (TCP_PAYLOAD_BYTES, TCP_OVERHEAD_BYTES) if transport == "tcp" else (DATAGRAM_BYTES, UDP_OVERHEAD_BYTES)
+    )
     loads = []
     for seed in range(60):
         size = planned(entry, seed=seed, horizon_s=10.0).flows["bytes"]
@@ -162,10 +163,10 @@ def test_constant__each_pair_has_a_stream_for_the_whole_plan_and_none_is_in_step
     hosts = np.array(plan.hosts)
     pairs = set(zip(hosts[plan.flows["source"]], hosts[plan.flows["sink"]], strict=True))
     assert pairs == {("h1", "h2"), ("h1", "h3"), ("h2", "h3")}
-    frames = plan.flows["bytes"] / DATAGRAM_BYTES * FRAME_BYTES
+    frames = plan.flows["bytes"] / DATAGRAM_BYTES * DATAGRAM_FRAME_BYTES
     assert frames * 8 / 10.0 == pytest.approx(CONSTANT.rate_bps, rel=0.001)
     assert len(set(plan.flows["start_s"])) == 3
-    assert plan.flows["start_s"].max() < FRAME_BYTES * 8 / CONSTANT.rate_bps
+    assert plan.flows["start_s"].max() < DATAGRAM_FRAME_BYTES * 8 / CONSTANT.rate_bps
 
 
 @given(st.floats(0, 1), st.floats(1, 1e4))

@@ -1,20 +1,73 @@
-"""Numbers that Python names for itself, because it must know them without the C core, are the C core's own."""
+"""Numbers that Python must know without the C core agree with its headers; packet sizes stand in one module."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
 
 import pytest
 
+import dlcp
+from dlcp.model import frames
 from dlcp.model.qos import CODEPOINTS, CONTROL_QUEUE, MOST_AVERAGING, PRECEDENCES, QUEUES, codepoint_of
-from dlcp.model.regime import PACKET_BYTES
 from dlcp.model.workload import MOST_DEMOTIONS, MOST_SOURCE_PORTS
-from dlcp.transport import values
+from dlcp.transport import traffic
 from dlcp.transport._native import lib
 from dlcp.transport.codepoint import tos_of_queue
 from dlcp.transport.tagging import ELEMENT_BYTES, PACKET_ELEMENTS
-from dlcp.transport.traffic import DATAGRAM_BYTES
+
+PACKAGE = Path(dlcp.__file__).parent
+ONLY_FRAMES_PY = {
+    frames.FRAME_BYTES,
+    frames.MTU_BYTES,
+    frames.DATAGRAM_BYTES,
+    frames.TCP_PAYLOAD_BYTES,
+    frames.PAYLOAD_BYTES,
+}
+"""Numbers that no other module of the package writes out, be it in a text such as a tc command."""
 
 
 def test_packets_are_of_the_size_that_wire_h_says() -> None:
-    assert PACKET_ELEMENTS * ELEMENT_BYTES == PACKET_BYTES == DATAGRAM_BYTES == lib.DLCP_PAYLOAD_BYTES
-    assert values.PAYLOAD_BYTES == lib.DLCP_PAYLOAD_BYTES
+    assert lib.DLCP_PAYLOAD_BYTES == frames.PAYLOAD_BYTES == PACKET_ELEMENTS * ELEMENT_BYTES
+    assert lib.DLCP_HEADER_BYTES == frames.HEADER_BYTES
+    assert lib.DLCP_DATAGRAM_BYTES == frames.DATAGRAM_BYTES
+    assert lib.DLCP_DATAGRAM_BYTES == lib.DLCP_CONTROL_BYTES
+    assert lib.DLCP_FRAME_OVERHEAD_BYTES == frames.FRAME_BYTES - frames.PAYLOAD_BYTES
+
+
+def test_background_packets_are_of_the_size_that_traffic_h_says() -> None:
+    assert lib.DLCP_TRAFFIC_DATAGRAM_BYTES == traffic.DATAGRAM_BYTES == frames.PAYLOAD_BYTES
+    assert lib.DLCP_TRAFFIC_DATAGRAM_MOST == frames.DATAGRAM_BYTES
+    assert lib.DLCP_TRAFFIC_FRAME_OVERHEAD == frames.UDP_OVERHEAD_BYTES
+
+
+def second_definitions(source: str) -> list[str]:
+    """Return the packet sizes that a module writes out itself, as its source has them."""
+    sizes = []
+    for node in ast.walk(ast.parse(source)):
+        literal = node.value if isinstance(node, ast.Constant) and isinstance(node.value, int | str) else None
+        if literal in ONLY_FRAMES_PY or literal in {str(size) for size in ONLY_FRAMES_PY}:
+            sizes.append(ast.unparse(node))
+        if isinstance(node, ast.BinOp) and ast.unparse(node).startswith("14 + "):  # Ethernet's header and others
+            sizes.append(ast.unparse(node))
+    return sizes
+
+
+def test_no_other_module_defines_a_packet_size() -> None:
+    found = {
+        path.relative_to(PACKAGE).as_posix(): sizes
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path != Path(frames.__file__) and (sizes := second_definitions(path.read_text(encoding="utf-8")))
+    }
+    assert not found, f"import them of model.frames: {found}"
+
+
+@pytest.mark.parametrize(
+    "source", ["FRAME_BYTES = 1514", "x = 2 * 1440", "X = 14 + 20 + 8", "tc('quantum', '1514')", "def f(mtu=1500): ..."]
+)
+def test_a_second_definition_would_be_found(source: str) -> None:
+    assert second_definitions(source)
+    assert not second_definitions("x = '1500 bytes', 15140, 14.5, FRAME_BYTES - 14")
 
 
 def test_source_ports_are_as_many_as_engine_h_allows() -> None:

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from dlcp.model.frames import FRAME_BYTES
 from dlcp.switches.tc import (
-    FRAME_BYTES,
     Ceiling,
     Port,
     class_id,

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from loopback import address
 
+from dlcp.model.frames import UDP_OVERHEAD_BYTES
 from dlcp.transport._native import ffi
 from dlcp.transport.traffic import (
     ARRIVAL,
@@ -18,7 +19,6 @@ from dlcp.transport.traffic import (
     DATAGRAM_MOST,
     EXPECTED,
     FLOW,
-    FRAME_OVERHEAD,
     HEADER_BYTES,
     SENT,
     TCP_PORTS,
@@ -104,7 +104,7 @@ def test_a_lane__keeps_its_rate_and_sends_one_flow_after_the_other() -> None:
     rate_bps, size = 100e6, 400 * DATAGRAM_BYTES
     flows = flow_array([0.0, 0.001], size)
     source, sink, sent, _ = carry_out(Lane(flows, rate_bps=rate_bps))
-    first_s = 400 * (DATAGRAM_BYTES + FRAME_OVERHEAD) * 8 / rate_bps
+    first_s = 400 * (DATAGRAM_BYTES + UDP_OVERHEAD_BYTES) * 8 / rate_bps
     started = source.sent[0]["started_ns"]
     assert (started[1] - started[0]) / 1e9 > first_s - sent["late_most_ns"] / 1e9, "the second waits for the first"
     assert (sink.arrivals["last_ns"][0] - started[0]) / 1e9 > first_s * 0.98 - sent["late_most_ns"] / 1e9
@@ -184,7 +184,7 @@ def test_a_held_up_source__tells_what_it_should_have_sent() -> None:
     source = Source(HERE, COOKIE, [Lane(flows, rate_bps=1e6)], [(THERE, 9)])
     source.start(time.monotonic_ns() - 10**9)
     statistics = source.stop()
-    per_second = 1e6 / 8 / (DATAGRAM_BYTES + FRAME_OVERHEAD)
+    per_second = 1e6 / 8 / (DATAGRAM_BYTES + UDP_OVERHEAD_BYTES)
     assert statistics["due_flows"] >= int(per_second)
     assert statistics["due_bytes"] >= int(per_second) * DATAGRAM_BYTES
     assert statistics["offered_bytes"] <= statistics["due_bytes"]

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.qos import DropProfile, Pfc, QosIntent, QueueIntent
 from dlcp.transport._native import ffi, lib
 from dlcp.verification import isolation
 from dlcp.verification.isolation import Outcome, guaranteed_bytes, judge, probe
-from dlcp.verification.prober import FRAME_BYTES, NO_ARRIVALS, Reading, Send, Shot
+from dlcp.verification.prober import NO_ARRIVALS, Reading, Send, Shot
 from dlcp.verification.rows import Row
 from dlcp.verification.stations import Station
 

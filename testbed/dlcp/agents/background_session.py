@@ -11,7 +11,8 @@ import numpy as np
 
 from dlcp.agents.handles import AgentHandle, read_clocks, request_all
 from dlcp.agents.records import Columns
-from dlcp.agents.traffic_plan import SEGMENT_BYTES, TrafficSpec, plan_traffic
+from dlcp.agents.traffic_plan import TrafficSpec, plan_traffic
+from dlcp.model.frames import TCP_PAYLOAD_BYTES
 from dlcp.model.workload import Constant
 from dlcp.transport.traffic import Array
 
@@ -166,7 +167,7 @@ def _totals(sent: list[dict[str, Any]], counted: list[dict[str, Any]]) -> dict[s
     }
     cpu_us = 1e6 * (totals["source_cpu_s"] + totals["sink_cpu_s"])
     streamed = totals["received_bytes"] - sum(one.get("datagram_bytes", 0) for one in counted)
-    packets = totals["received_packets"] + streamed / SEGMENT_BYTES
+    packets = totals["received_packets"] + streamed / TCP_PAYLOAD_BYTES
     return totals | {
         "cpu_us_per_packet": cpu_us / max(1.0, packets),
         "cpu_us_per_flow": cpu_us / max(1.0, totals["started_flows"]),

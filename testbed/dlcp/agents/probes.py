@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from dlcp.agents.clock import Deadlines
+from dlcp.model.frames import UDP_OVERHEAD_BYTES
 
-HEADERS_BYTES = 14 + 20 + 8
-"""Ethernet, IPv4 and UDP: what a frame holds beside the payload."""
 SINK_BUFFER_BYTES = 64 << 20
 SOURCE_BUFFER_BYTES = 8 << 20
 POLL_S = 0.01
@@ -69,7 +68,10 @@ class Source:
         to, name, burst, rate_bps = (train["to"], self._port), train["train"], train["burst"], train["rate_bps"]
         flows = self._open(train["flows"])
         pattern = [
-            ([(socket.IPPROTO_IP, socket.IP_TOS, struct.pack("=i", tos))], bytes(size - HEADERS_BYTES - _HEADER.size))
+            (
+                [(socket.IPPROTO_IP, socket.IP_TOS, struct.pack("=i", tos))],
+                bytes(size - UDP_OVERHEAD_BYTES - _HEADER.size),
+            )
             for tos, size in train["pattern"]
         ]
         steps = [size * 8 / rate_bps if rate_bps else 0.0 for _, size in train["pattern"]]

@@ -14,16 +14,14 @@ from pydantic import Field
 
 from dlcp.errors import Problem
 from dlcp.model.base import Frozen
+from dlcp.model.frames import TCP_OVERHEAD_BYTES, TCP_PAYLOAD_BYTES, UDP_OVERHEAD_BYTES
 from dlcp.model.sizes import SizeTable
 from dlcp.model.topology import Graph
 from dlcp.model.workload import Background, Constant, Incast, Poisson, partners
-from dlcp.transport.traffic import DATAGRAM_BYTES, FRAME_OVERHEAD, HEADER_BYTES, Array, group_datagrams, whole
+from dlcp.transport.traffic import DATAGRAM_BYTES, HEADER_BYTES, Array, group_datagrams, whole
 
-FRAME_BYTES = DATAGRAM_BYTES + FRAME_OVERHEAD
-SEGMENT_BYTES = 1448
-"""TCP's payload of a full packet at MTU 1500, with time stamps."""
-SEGMENT_OVERHEAD = 66
-"""Ethernet, IPv4 and TCP with time stamps."""
+DATAGRAM_FRAME_BYTES = DATAGRAM_BYTES + UDP_OVERHEAD_BYTES
+"""A full datagram of the background, as a queue counts it."""
 CONNECTION_PACKETS = 5
 """Of a TCP flow beside its data and their acknowledgements: three to open it, two to close it."""
 ACKNOWLEDGED_SEGMENTS = 2
@@ -123,14 +121,14 @@ def offered(entry: Background, graph: Graph, byte_scale: float = 1.0, time_dilat
     pairs = tuple((source, sink) for source in entry.sources for sink in partners(entry, source))
     if isinstance(entry, Constant):
         rate_bps = entry.rate_bps * len(pairs)
-        packets_per_s = rate_bps / 8 / FRAME_BYTES
+        packets_per_s = rate_bps / 8 / DATAGRAM_FRAME_BYTES
         cpu = packets_per_s * _group_cpu_s(entry.rate_bps, time_dilation)
         return Offered(packets_per_s, rate_bps, 0.0, cpu, 0.0, pairs)
     if isinstance(entry, Incast):
         share = sum(len([s for s in entry.sources if s != sink]) for sink in entry.sinks) / len(entry.sinks)
         flows_per_s = share / entry.interval_s
         burst_packets = math.ceil(entry.burst_bytes / DATAGRAM_BYTES)
-        rate_bps = flows_per_s * 8 * (entry.burst_bytes + burst_packets * FRAME_OVERHEAD)
+        rate_bps = flows_per_s * 8 * (entry.burst_bytes + burst_packets * UDP_OVERHEAD_BYTES)
         cpu = flows_per_s * burst_packets * _group_cpu_s(graph.slowest_host_bps, time_dilation)
         return Offered(flows_per_s * burst_packets, rate_bps, flows_per_s, cpu, 0.0, pairs)
     sizes = _typical_sizes(entry, byte_scale)
@@ -195,7 +193,7 @@ def _constant(spec: TrafficSpec, entry: Constant, stream: int, index: dict[str, 
     """One flow for each pair, as long as the plan. Each begins at a random instant of its first gap: streams of one
     rate are not in step."""
     pairs = [(index[source], index[sink]) for source in entry.sources for sink in partners(entry, source)]
-    gap_s = FRAME_BYTES * 8 / entry.rate_bps
+    gap_s = DATAGRAM_FRAME_BYTES * 8 / entry.rate_bps
     starts = np.random.default_rng([spec.seed, _STREAM, stream]).uniform(0, gap_s, len(pairs))
     packets = np.maximum(1, np.ceil((spec.horizon_s - starts) / gap_s)).astype(np.int64)
     order = np.argsort(starts)
@@ -255,11 +253,11 @@ def _typical_sizes(entry: Poisson, byte_scale: float) -> Array:
 
 
 def _packets(entry: Poisson, sizes: Array) -> Array:
-    return np.ceil(sizes / (DATAGRAM_BYTES if entry.transport == "udp" else SEGMENT_BYTES))
+    return np.ceil(sizes / (DATAGRAM_BYTES if entry.transport == "udp" else TCP_PAYLOAD_BYTES))
 
 
 def _frame_bytes(entry: Poisson, sizes: Array) -> Array:
     """What the data of flows take of a link; TCP's handshakes and acknowledgements come on top."""
-    overhead = FRAME_OVERHEAD if entry.transport == "udp" else SEGMENT_OVERHEAD
+    overhead = UDP_OVERHEAD_BYTES if entry.transport == "udp" else TCP_OVERHEAD_BYTES
     frames: Array = sizes + _packets(entry, sizes) * overhead
     return frames

@@ -20,8 +20,8 @@ from dlcp.bench.figures import FORMAT_VERSION
 from dlcp.bench.machine import BUSY_BEFORE_LIMIT, Watch
 from dlcp.errors import Problem, Problems
 from dlcp.model.experiment import Experiment, SchemeChoice
+from dlcp.model.frames import PAYLOAD_BYTES
 from dlcp.model.load import load_workload
-from dlcp.model.regime import PACKET_BYTES
 from dlcp.model.run import Run
 from dlcp.model.workload import Workload
 from dlcp.substrates.base import OnProgress, Substrate
@@ -194,7 +194,7 @@ def _try(substrate: Substrate, workload: Workload, scheme: str, hosts: int, rate
     data_bytes = sum(result.traffic.values())
     return Trial(
         scheme, hosts, rate_mbit, result.status == "ok", said or result.reason[:SUSPECT_WORDS], busy,
-        data_bytes / PACKET_BYTES / result.jct_s if result.jct_s else 0.0,
+        data_bytes / PAYLOAD_BYTES / result.jct_s if result.jct_s else 0.0,
     )  # fmt: skip
 
 

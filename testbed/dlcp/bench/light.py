@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dlcp.model.frames import UDP_OVERHEAD_BYTES
 from dlcp.model.qos import QosIntent, QueueIntent
 from dlcp.model.topology import Graph, Link
 from dlcp.model.workload import HostSettings
@@ -17,7 +18,6 @@ from dlcp.substrates.fabric import Fabric
 from dlcp.transport.traffic import Lane, Source, flow_array, whole
 
 PAYLOAD_BYTES = 1400
-HEADERS_BYTES = 14 + 20 + 8
 FLOOD_SHARE = 1.3
 LIGHT_SHARE = 0.02
 _HOST_BPS = 1e9
@@ -88,7 +88,7 @@ class LightFlow:
         source.stop()
 
     def _send(self, seconds: float, random: np.random.Generator) -> list[float]:
-        mean_s = (PAYLOAD_BYTES + HEADERS_BYTES) * 8 / (LIGHT_SHARE * self._rate_bps)
+        mean_s = (PAYLOAD_BYTES + UDP_OVERHEAD_BYTES) * 8 / (LIGHT_SHARE * self._rate_bps)
         gaps = random.exponential(mean_s, max(1, round(seconds / mean_s)))
         to = (self._fabric.address("h3"), _PORT)
         left_s: list[float] = []

@@ -18,13 +18,13 @@ from dlcp.bench.paths import BOX_WAYS
 from dlcp.bench.paths import WAYS as _WAYS
 from dlcp.bench.private import Say
 from dlcp.errors import MachineCannot, Problem, Problems
+from dlcp.model.frames import UDP_OVERHEAD_BYTES
 from dlcp.model.samples import too_few_for
 from dlcp.substrates.private import start_private
 
 Part = Literal["cost", "rate", "delay", "size", "box"]
 PARTS: tuple[Part, ...] = get_args(Part)
 PAYLOAD_BYTES = 1400
-HEADERS_BYTES = 14 + 20 + 8
 WARM_PACKETS = 2_000
 FABRICS = ((4, 2, 10), (8, 4, 64), (16, 4, 128))
 """(leaves, spines, hosts)."""
@@ -242,7 +242,7 @@ def _delay(options: SwitchOptions, say: Say, report: Report) -> None:
                 if flood:
                     flooded.append(run["flooded"])
                 report.runs.append({"part": "delay", "variant": "flood" if flood else "alone", "repeat": repeat} | run)
-    frame_us = (PAYLOAD_BYTES + HEADERS_BYTES) * 8 / options.rate_bps * 1e6
+    frame_us = (PAYLOAD_BYTES + UDP_OVERHEAD_BYTES) * 8 / options.rate_bps * 1e6
     for name, runs in (("alone", quiet), ("under the flood", loaded)):
         report.figures.append(percentile_figure(f"light flow p50, {name}", 0.5, runs, scale=1e6, unit="µs"))
         report.figures.append(pooled_percentile(f"light flow p99 of all repeats, {name}", 0.99, runs, 1e6, "µs"))

@@ -15,9 +15,10 @@ from dlcp.bench.machine import Watch, copy_s
 from dlcp.bench.options import TransportOptions
 from dlcp.bench.pair import Batch, Pair, payload_share
 from dlcp.bench.private import Say, in_private_world, to_stderr
-from dlcp.bench.world import FRAME_BYTES, SIDES, NamespaceWorld, World
+from dlcp.bench.world import SIDES, NamespaceWorld, World
 from dlcp.errors import ExitCode, MachineCannot
 from dlcp.model import units
+from dlcp.model.frames import FRAME_BYTES
 from dlcp.transport._native import lib
 from dlcp.transport.endpoint import RELIABLE, Bound
 

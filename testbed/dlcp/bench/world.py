@@ -17,6 +17,7 @@ from typing import Any
 
 from dlcp.bench.channel import Channel
 from dlcp.errors import MachineCannot, Problem
+from dlcp.model.frames import FRAME_BYTES
 from dlcp.substrates import interfaces
 from dlcp.substrates.netns import Namespace
 
@@ -29,7 +30,6 @@ _SHOT = 2
 """TC_ACT_SHOT: the packet is dropped."""
 _LOAD_RANDOM = "32 0 0 4294963256"
 """Classic BPF: A = a random 32-bit number (SKF_AD_OFF + SKF_AD_RANDOM)."""
-FRAME_BYTES = 1514
 _QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
 """torch warns of addresses without a name; there are no names here."""
 _STARTED_WITHIN_S = 30.0
@@ -120,7 +120,7 @@ class NamespaceWorld(World):
             if not self._shaped:
                 own.run(["tc", "qdisc", "add", "dev", "to-receiver", "root", "handle", "1:", "htb", "default", "1"])
             self._shaped = True
-            kind = ["htb", "rate", rate, "ceil", rate, "burst", str(burst), "cburst", str(burst), "quantum", "1514"]
+            kind = f"htb rate {rate} ceil {rate} burst {burst} cburst {burst} quantum {FRAME_BYTES}".split()
             own.run(["tc", "class", "replace", "dev", "to-receiver", "parent", "1:", "classid", "1:1", *kind])
             fifo = ["handle", "2:", "bfifo", "limit", str(buffer_bytes)]
             own.run(["tc", "qdisc", "replace", "dev", "to-receiver", "parent", "1:1", *fifo])

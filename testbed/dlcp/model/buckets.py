@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dlcp.model.experiment import Scaling
-from dlcp.model.regime import PACKET_BYTES
+from dlcp.model.frames import PAYLOAD_BYTES
 from dlcp.model.units import show_size
 from dlcp.model.workload import Job, Profile, Workload
 
@@ -34,10 +34,10 @@ def small_bucket(job: Job, workload: Workload | None, scaling: Scaling | None) -
             size, why, of_workload = share, f"{workload.name} at byte_scale {scale:g}{shared} is", True
     if job.pattern != "parameter-server":
         size, why = size / len(job.workers), f"{why} in {len(job.workers)} chunks, each"
-    packets = size / PACKET_BYTES
+    packets = size / PAYLOAD_BYTES
     if packets >= MIN_BUCKET_PACKETS:
         return None
-    enough = show_size(MIN_BUCKET_PACKETS * PACKET_BYTES)
+    enough = show_size(MIN_BUCKET_PACKETS * PAYLOAD_BYTES)
     return SmallBucket(
         f"{why} {show_size(size)}, {packets:.0f} packets: loss tolerance has little to act on",
         f"{MIN_BUCKET_PACKETS} packets ({enough}) or more: a larger bucket, or a smaller byte_scale", of_workload,

@@ -12,10 +12,8 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from dlcp.model.base import Frozen
+from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.units import Size
-
-FRAME_BYTES = 1514
-"""A full Ethernet frame at MTU 1500, as a queue counts it."""
 
 DEFAULT_ALPHA = 1.0
 """Between what vendors ship for a lossy egress queue: SONiC's buffers_defaults_*.j2 have 1/2 (Arista

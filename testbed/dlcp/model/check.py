@@ -15,10 +15,10 @@ from dlcp.model.check_topology import check_topology
 from dlcp.model.declared_compute import undeclared_compute
 from dlcp.model.document import Document, Loc
 from dlcp.model.explain import did_you_mean
+from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.metrics import BEST_OTHER, METRICS
 from dlcp.model.notes import Notes
 from dlcp.model.parts import Parts
-from dlcp.model.regime import FRAME_BYTES
 from dlcp.model.topology import Graph
 from dlcp.model.units import show_rate, show_size
 from dlcp.model.workload import Job, Profile, Training, Workload

@@ -8,8 +8,8 @@ from dlcp.model.buffering import Buffering, alone_bytes
 from dlcp.model.document import Loc
 from dlcp.model.experiment import QueueRule, SharedBuffer
 from dlcp.model.explain import did_you_mean
+from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.notes import Notes
-from dlcp.model.regime import FRAME_BYTES
 from dlcp.model.topology import Graph
 from dlcp.model.units import show_size
 

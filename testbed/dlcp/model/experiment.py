@@ -9,8 +9,9 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from dlcp.errors import Problem
 from dlcp.model.base import Frozen
-from dlcp.model.buffering import FRAME_BYTES, Buffering, shared_bytes
+from dlcp.model.buffering import Buffering, shared_bytes
 from dlcp.model.faults import Fault
+from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.qos import MOST_AVERAGING, QUEUES, LoadBalancing, Pfc, QosIntent
 from dlcp.model.topology import Topology
 from dlcp.model.units import Duration, Fraction, QuantityError, Rate, Size, show_duration

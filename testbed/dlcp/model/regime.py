@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dlcp.model.buffering import FRAME_BYTES as FRAME_BYTES  # for all that count packets
 from dlcp.model.buffering import shared_bytes
 from dlcp.model.experiment import Experiment
+from dlcp.model.frames import FRAME_BYTES, PAYLOAD_BYTES
 from dlcp.model.workload import LINUX_RTO_MIN_S, HostSettings, Job
 
-PACKET_BYTES = 1440
-"""Payload of a full packet (wire.h)."""
 COMPARED = (
     "time_dilation", "byte_scale", "link_rate_bps", "port_buffer_bytes", "buffering", "buffer_alpha",
     "queue_minimum_bytes", "shared_buffer_bytes",
@@ -44,7 +42,7 @@ def regime(experiment: Experiment, job: Job, hosts: dict[str, HostSettings]) -> 
         "port_buffer_packets": experiment.port_buffer_bytes // FRAME_BYTES,
         "port_buffer_lab_s": buffer_s / scaling.time_dilation,
         **_buffering(experiment, byte_scale),
-        "bucket_packets": round(job.bucket_bytes / PACKET_BYTES, 1),
+        "bucket_packets": round(job.bucket_bytes / PAYLOAD_BYTES, 1),
     }
     for label, settings in hosts.items():
         floor_s = settings.rto_min_s if settings.rto_min_s is not None else LINUX_RTO_MIN_S

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dlcp.model.regime import PACKET_BYTES
+from dlcp.model.frames import PAYLOAD_BYTES, TCP_OVERHEAD_BYTES, UDP_OVERHEAD_BYTES
 from dlcp.model.topology import Graph
 from dlcp.report.load import Results, Run
 from dlcp.report.statistics import Estimate, quantile_interval
 
 SIZES = ((1, "1 packet"), (10, "2 to 10 packets"), (100, "11 to 100 packets"), (np.inf, "over 100 packets"))
 """Up to so many packets' payload."""
-FRAME_OVERHEAD = {"tcp": 66, "udp": 42}
+FRAME_OVERHEAD = {"tcp": TCP_OVERHEAD_BYTES, "udp": UDP_OVERHEAD_BYTES}
 """Bytes of Ethernet, IPv4 and the transport around a packet's payload; TCP's with time stamps."""
 BLOCK_S = 0.1
 """Flows planned in the same tenth of a second meet the same queues: they are drawn again together."""
@@ -58,7 +58,7 @@ def _flows(run: Run) -> pd.DataFrame:
     table = pd.read_parquet(file)
     transports = [str(entry.get("transport", "udp")) for entry in entries]
     table["transport"] = [transports[entry] for entry in table["entry"]]
-    packets = np.ceil(table["bytes"] / PACKET_BYTES)
+    packets = np.ceil(table["bytes"] / PAYLOAD_BYTES)
     table["size"] = np.select([packets <= most for most, _ in SIZES], [name for _, name in SIZES], "")
     ideal_s = _ideal_s(Graph.model_validate(run.result.topology), table, packets)
     slowdown = (table["end_s"] - table["start_s"]) / ideal_s
@@ -79,7 +79,7 @@ def _ideal_s(graph: Graph, table: pd.DataFrame, packets: pd.Series) -> pd.Series
     rate = np.array([rate_bps for rate_bps, _ in found])
     further = np.array([links for _, links in found])
     overhead = table["transport"].map(FRAME_OVERHEAD)
-    last = table["bytes"] - (packets - 1) * PACKET_BYTES + overhead
+    last = table["bytes"] - (packets - 1) * PAYLOAD_BYTES + overhead
     ideal: pd.Series = (table["bytes"] + packets * overhead + further * last) * 8 / rate
     return ideal
 

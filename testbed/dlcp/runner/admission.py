@@ -9,7 +9,7 @@ from dlcp.agents.jobs import plan_job
 from dlcp.agents.traffic_plan import offered, require_few
 from dlcp.errors import MachineCannot
 from dlcp.model.experiment import Experiment
-from dlcp.model.regime import FRAME_BYTES
+from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.topology import Graph
 from dlcp.model.units import show_rate
 from dlcp.model.workload import Job, Workload

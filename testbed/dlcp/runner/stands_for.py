@@ -8,7 +8,8 @@ from dlcp.agents.traffic_plan import offered
 from dlcp.model.buffering import shared_bytes
 from dlcp.model.experiment import Experiment, QueueRule
 from dlcp.model.faults import FaultKind
-from dlcp.model.regime import FRAME_BYTES, regime
+from dlcp.model.frames import FRAME_BYTES
+from dlcp.model.regime import regime
 from dlcp.model.topology import Graph, Link
 from dlcp.model.units import show_duration, show_fraction, show_rate, show_size
 from dlcp.model.workload import Constant, Incast, Job, Poisson

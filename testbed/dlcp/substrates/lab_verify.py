@@ -11,6 +11,7 @@ from typing import Any, Self
 from dlcp.agents.handles import AgentHandle, request_all
 from dlcp.agents.machine import mean_busy
 from dlcp.errors import ExitCode, Problem
+from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.inventory import LabSwitch
 from dlcp.model.json_text import parse_json
 from dlcp.model.qos import QosIntent
@@ -19,7 +20,7 @@ from dlcp.substrates.lab_agents import LabHosts
 from dlcp.substrates.lab_state import box_command
 from dlcp.substrates.probing import AgentProber
 from dlcp.substrates.remote import Remote
-from dlcp.verification.prober import FRAME_BYTES, Counters, Reading
+from dlcp.verification.prober import Counters, Reading
 from dlcp.verification.rows import Row
 from dlcp.verification.verify import OnStep, verify
 

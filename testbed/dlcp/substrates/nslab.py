@@ -25,6 +25,7 @@ from pydantic import TypeAdapter
 
 from dlcp import paths
 from dlcp.errors import MachineCannot, Problem, Problems
+from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.inventory import SSH_PORT
 from dlcp.model.load import load_topology
 from dlcp.model.ssh_words import ssh_path
@@ -35,7 +36,7 @@ from dlcp.substrates.netns import Namespace
 from dlcp.substrates.nslab_node import Node
 from dlcp.substrates.nslab_plan import CONTROLLER, MANAGEMENT_DEVICE, USER, LabPlan, ssh_options
 from dlcp.substrates.private import BPF_PINS, RUNTIME
-from dlcp.switches.tc import FRAME_BYTES, burst_bytes
+from dlcp.switches.tc import burst_bytes
 
 DEFAULT_TOPOLOGY = "leaf-spine-4"
 """In testbed/topologies."""

@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from dlcp.agents.beside import Beside
 from dlcp.agents.clock import Deadlines, go_ahead
+from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.topology import Graph
 from dlcp.substrates.fabric import Fabric
-from dlcp.switches.tc import FRAME_BYTES
 
 CANARY_S = 0.004
 """A timer is tried so often, in lab time: 250 a second take half a per cent of a core."""

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlcp.errors import Problem
+from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.qos import QUEUES, QosIntent
 from dlcp.switches.bpf import SwitchProgram
 from dlcp.switches.counters import Counters
@@ -34,7 +35,6 @@ from dlcp.switches.layout import (
 from dlcp.switches.ledger import violations
 from dlcp.switches.render import LOAD_BALANCING, averages, effective, render
 from dlcp.switches.snapshot import Snapshot
-from dlcp.switches.tc import FRAME_BYTES
 
 _DRAIN_POLL_S = 0.005
 

@@ -18,11 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from dlcp.errors import Problem
+from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.qos import QUEUES
-
-ETHERNET_MTU = 1500
-FRAME_BYTES = ETHERNET_MTU + 14
-"""A full frame as tc counts it: with the Ethernet header, without preamble, FCS and gap."""
 
 _SHORTEST_BYTES = 60
 """Of an Ethernet frame without its check sum: what is shorter is padded."""

@@ -6,6 +6,8 @@ import socket
 import struct
 from dataclasses import dataclass
 
+from dlcp.model.frames import TCP_OVERHEAD_BYTES, TCP_TIMESTAMPS_BYTES
+
 _OPTIONS_OFFSET = 5
 _WORDS_OFFSET = 8
 _WORDS = struct.Struct("=24I")
@@ -16,8 +18,6 @@ _BYTES_OFFSET = 200
 """tcpi_bytes_sent and tcpi_bytes_retrans (Linux 4.19 and newer)."""
 _SIZE = _BYTES_OFFSET + 16
 _OPTION_TIMESTAMPS, _OPTION_ECN = 1, 8
-_HEADERS_BYTES, _TIMESTAMPS_BYTES = 14 + 20 + 20, 12
-"""Ethernet, IPv4, TCP; what TCP's timestamps add."""
 _RTO, _RTT, _CWND, _TOTAL_RETRANS = 0, 15, 18, 23
 
 
@@ -60,6 +60,6 @@ def read_tcp_info(sock: socket.socket) -> TcpInfo:
         sent_packets=sent_packets,
         received_packets=received_packets,
         received_bytes=received_bytes,
-        header_bytes=_HEADERS_BYTES + (_TIMESTAMPS_BYTES if options & _OPTION_TIMESTAMPS else 0),
+        header_bytes=TCP_OVERHEAD_BYTES - (0 if options & _OPTION_TIMESTAMPS else TCP_TIMESTAMPS_BYTES),
         ecn=bool(options & _OPTION_ECN),
     )

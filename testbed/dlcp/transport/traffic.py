@@ -29,14 +29,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlcp.model.frames import UDP_OVERHEAD_BYTES
 from dlcp.transport._native import ffi, lib
 
 HEADER_BYTES = int(lib.DLCP_TRAFFIC_HEADER_BYTES)
 """The least a flow can be: what says whose it is."""
 DATAGRAM_BYTES = int(lib.DLCP_TRAFFIC_DATAGRAM_BYTES)
 DATAGRAM_MOST = int(lib.DLCP_TRAFFIC_DATAGRAM_MOST)
-FRAME_OVERHEAD = int(lib.DLCP_TRAFFIC_FRAME_OVERHEAD)
-"""Ethernet, IPv4 and UDP: what a shaper counts beside a datagram's bytes."""
 TCP_PORTS = int(lib.DLCP_TRAFFIC_PORTS)
 LATE_S = int(lib.DLCP_TRAFFIC_LATE_NS) / 1e9
 """A flow that starts so late, in lab time, no longer meets the same traffic: 40 frame times at 100 Mbit/s."""
@@ -57,9 +56,9 @@ def group_datagrams(rate_bps: float, time_dilation: float = 1.0) -> int:
 
 def datagram_bytes(frame_bytes: int) -> int:
     """The UDP payload of an Ethernet frame (without FCS) of so many bytes; ValueError when none fits."""
-    size = frame_bytes - FRAME_OVERHEAD
+    size = frame_bytes - UDP_OVERHEAD_BYTES
     if not HEADER_BYTES <= size <= DATAGRAM_MOST:
-        smallest, largest = HEADER_BYTES + FRAME_OVERHEAD, DATAGRAM_MOST + FRAME_OVERHEAD
+        smallest, largest = HEADER_BYTES + UDP_OVERHEAD_BYTES, DATAGRAM_MOST + UDP_OVERHEAD_BYTES
         raise ValueError(f"a frame of {frame_bytes} B: from {smallest} to {largest} B carry a datagram of ours")
     return size
 

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlcp.model.frames import PAYLOAD_BYTES
 from dlcp.transport.endpoint import Counts, Dtype, Floats, Values
 
-PAYLOAD_BYTES = 1440
-"""Of one full packet at MTU 1500 (wire.h)."""
 _HELD_AS: dict[Dtype, npt.DTypeLike] = {
     "float32": np.float32,
     "float16": np.float16,

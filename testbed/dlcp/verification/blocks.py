@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.qos import QUEUES
 from dlcp.transport.codepoint import tos_of_queue
-from dlcp.verification.prober import FRAME_BYTES, HOST_BURST_BYTES, SMALLEST_BYTES, Arrivals, Prober, Send
+from dlcp.verification.prober import HOST_BURST_BYTES, SMALLEST_BYTES, Arrivals, Prober, Send
 from dlcp.verification.stations import Station
 
 TOP_TOS = tos_of_queue(QUEUES - 1)

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.qos import PRECEDENCES, DropProfile, QosIntent, QueueIntent
 from dlcp.model.units import show_size
 from dlcp.transport._native import ffi, lib
 from dlcp.transport.codepoint import CE, ECT0, NOT_ECT, tos_of_queue
 from dlcp.verification.binomial import band
 from dlcp.verification.blocks import Block, Load
-from dlcp.verification.prober import FRAME_BYTES, SMALLEST_BYTES
+from dlcp.verification.prober import SMALLEST_BYTES
 from dlcp.verification.rows import Row, Verdict
 
 DROP, MARK = "drop curve", "mark curve"

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.qos import QUEUES, QosIntent
 from dlcp.transport._native import ffi, lib
 from dlcp.verification.blocks import Block, Load, shoot
 from dlcp.verification.curves import spared_tos
-from dlcp.verification.prober import FRAME_BYTES, SMALLEST_BYTES, Prober
+from dlcp.verification.prober import SMALLEST_BYTES, Prober
 from dlcp.verification.rows import Row, Verdict, starved, unsupported
 from dlcp.verification.stations import Station, cushion_bytes
 

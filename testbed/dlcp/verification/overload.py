@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.qos import PRECEDENCES, QUEUES, QosIntent
 from dlcp.transport.codepoint import ECT0, NOT_ECT, tos_of_queue
-from dlcp.verification.prober import FRAME_BYTES, Arrivals, Prober, Send
+from dlcp.verification.prober import Arrivals, Prober, Send
 from dlcp.verification.rows import Row, Verdict, starved
 from dlcp.verification.stations import Station
 

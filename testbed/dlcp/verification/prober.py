@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-FRAME_BYTES = 1514
-"""A full Ethernet frame without FCS."""
+from dlcp.model.frames import FRAME_BYTES
+
 SMALLEST_BYTES = 64
 HOST_BURST_BYTES = 4 * FRAME_BYTES
 """What a host's link may let through at once; beyond it, its packets queue in the host by their own priorities."""

@@ -15,10 +15,11 @@ from functools import partial
 
 import numpy as np
 
+from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.topology import Graph
 from dlcp.model.units import show_rate
 from dlcp.verification.balance import packets
-from dlcp.verification.prober import FRAME_BYTES, Arrivals, Prober, Send
+from dlcp.verification.prober import Arrivals, Prober, Send
 from dlcp.verification.rows import Row, Verdict, starved, unsupported
 
 CHECK = "rate"

@@ -14,11 +14,12 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.qos import QUEUES, QosIntent
 from dlcp.transport.codepoint import tos_of_queue
 from dlcp.verification.blocks import Block, Load, shoot
 from dlcp.verification.codepoints import weighted
-from dlcp.verification.prober import FRAME_BYTES, SMALLEST_BYTES, Prober
+from dlcp.verification.prober import SMALLEST_BYTES, Prober
 from dlcp.verification.rows import Row, Verdict, starved, unsupported
 from dlcp.verification.stations import Station, cushion_bytes
 

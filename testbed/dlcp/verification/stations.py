@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from dlcp.model.buffering import alone_bytes
+from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.qos import QUEUES, QosIntent
 from dlcp.model.topology import Graph
-from dlcp.verification.prober import FRAME_BYTES
 
 _CUSHION_BYTES = 8 * FRAME_BYTES
 _CUSHION_SHARE = 0.25

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.qos import QUEUES, QosIntent
 from dlcp.model.topology import Graph
 from dlcp.model.units import show_size
@@ -15,7 +16,7 @@ from dlcp.verification.again import settled
 from dlcp.verification.binomial import FALSE_ALARM
 from dlcp.verification.blocks import calm, shoot
 from dlcp.verification.counting import probe_codepoints
-from dlcp.verification.prober import FRAME_BYTES, Prober
+from dlcp.verification.prober import Prober
 from dlcp.verification.rows import Row, starved, unsupported
 from dlcp.verification.stations import Station, cushion_bytes, hosts_of, station
 

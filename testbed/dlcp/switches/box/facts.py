@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dlcp.errors import MachineCannot, Problem
+from dlcp.model.frames import MTU_BYTES
 from dlcp.switches import tc
 from dlcp.switches.box.commands import read_sysctl, run
 from dlcp.switches.box.links import Link, inner_name, pair_lines
@@ -44,7 +45,7 @@ def facts(names: Iterable[str], found: dict[str, Link]) -> dict[str, Any]:
 def _try_queues() -> None:
     """An inner pair with its queues, in a network namespace that goes away at once."""
     tree = tc.Port(inner_name(_TRIAL_INDEX), 1e9, cuts=False, filters=(), overhead_bytes=24)
-    lines = "\n".join(pair_lines(_TRIAL_INDEX, tc.ETHERNET_MTU)), "\n".join(tc.port_lines(tree))
+    lines = "\n".join(pair_lines(_TRIAL_INDEX, MTU_BYTES)), "\n".join(tc.port_lines(tree))
     try:
         run(["unshare", "--net", "sh", "-c", _TRIAL, *lines])
     except MachineCannot as problem:

@@ -10,10 +10,11 @@ from pydantic import Field, ValidationError, model_validator
 
 from dlcp.errors import Problem
 from dlcp.model.base import Frozen
+from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.qos import LoadBalancing, QosIntent
 from dlcp.switches.layout import PORT_AVERAGES, PORT_SHARES, AqmPort, PortConfig, SwitchConfig
 from dlcp.switches.render import LOAD_BALANCING, averages, render
-from dlcp.switches.tc import FRAME_BYTES, Port
+from dlcp.switches.tc import Port
 
 PROGRAM = "box.bpf.o"
 
