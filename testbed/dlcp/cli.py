@@ -457,8 +457,8 @@ def _calibrate_to_fit() -> Costs | None:
     out = screen.console()
     out.print(f"{stored.why}: measuring what a packet costs here, once, in about 20 s", soft_wrap=True, markup=False)
     try:
-        with measuring_on(screen.console(error=True)) as say:
-            measured = calibration.measure(say)
+        with measuring_on(screen.console(error=True)) as on_progress:
+            measured = calibration.measure(on_progress)
     except MachineCannot as problem:
         screen.print_problems([problem], warning=True)
         return None
@@ -477,8 +477,8 @@ def _calibrate(*, even_if_busy: bool, json: bool) -> int:
     from dlcp.progress import measuring_on
     from dlcp.runner import calibration
 
-    with measuring_on(screen.console(error=True)) as say:
-        found = calibration.measure(say)
+    with measuring_on(screen.console(error=True)) as on_progress:
+        found = calibration.measure(on_progress)
     kept = calibration.store(found) if even_if_busy or not found.spoiled else None
     if json:
         screen.print_json({"calibration": found.model_dump(), "spoiled": found.spoiled, "file": kept})

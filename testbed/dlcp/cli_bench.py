@@ -325,8 +325,8 @@ def capacity(
     defaults = CapacityOptions()
     options = CapacityOptions(tuple(hosts or defaults.hosts), tuple(scheme or defaults.schemes), minutes)
     require_picture(plot)
-    with measuring_on(screen.console(error=True)) as say:
-        found = run_here(options, say)
+    with measuring_on(screen.console(error=True)) as on_progress:
+        found = run_here(options, on_progress)
     if plot is not None:
         draw(found, plot)
     if json:

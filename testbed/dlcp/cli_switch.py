@@ -67,17 +67,17 @@ def verify(
     from dlcp.runner.verify import verify_switches
 
     require_picture(plot)
-    with measuring_on(screen.console(error=True)) as on_step:
+    with measuring_on(screen.console(error=True)) as on_progress:
         if on == "lab":
             from dlcp.runner.lab_probes import verify_named
 
             name, found = verify_named(
-                experiment, lab, scheme, degrade=degrade, every_port=every_port, on_step=on_step
+                experiment, lab, scheme, degrade=degrade, every_port=every_port, on_progress=on_progress
             )  # fmt: skip
         else:
             checked = ready(find_experiment(experiment))
             name = checked.experiment.name
-            found = verify_switches(checked, scheme, every_port=every_port, on_step=on_step)
+            found = verify_switches(checked, scheme, every_port=every_port, on_progress=on_progress)
     if json:
         screen.print_json({"experiment": name, "verified": [one.data() for one in found]})
     else:

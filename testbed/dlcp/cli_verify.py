@@ -61,8 +61,8 @@ def machine(
     options = invariance.options_for(
         experiment_ready, job, scheme, dilation or (1.0, 2.0, 4.0), [0.0, *(planted or ())], repeats
     )
-    with measuring_on(screen.console(error=True)) as say:
-        trials = invariance.sweep(experiment_ready, options, say, lambda trial: None)
+    with measuring_on(screen.console(error=True)) as on_progress:
+        trials = invariance.sweep(experiment_ready, options, on_progress, lambda trial: None)
     found = invariance.summary(experiment_ready, options, trials)
     (screen.print_json if json else screen.print_invariance)(found)
     if found["failed"]:

@@ -12,9 +12,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 
+from dlcp.model.base import OnProgress
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
-from dlcp.substrates.base import OnProgress
 
 _COLOURS = {"ok": "green", "suspect": "yellow", "failed": "red", "unsupported": "yellow"}
 

@@ -55,7 +55,7 @@ def rows_of(graph: Graph, fabric: Fabric, intent: QosIntent) -> list[dict[str, A
     """Every row of a verification of a running fabric, and last the exit code."""
     with Zygote.spawn() as zygote:
         found = list(
-            verify_fabric(fabric, graph, intent, zygote, seed=1, every_port=False, on_step=lambda share, text: None)
+            verify_fabric(fabric, graph, intent, zygote, seed=1, every_port=False, on_progress=lambda share, text: None)
         )
     return [*map(vars, found), {"exit_code": int(exit_code(found))}]
 

@@ -8,9 +8,9 @@ import pytest
 
 from dlcp import cli
 from dlcp.errors import MachineCannot, Problem, Problems
+from dlcp.model.base import OnProgress
 from dlcp.runner import calibration, preflight
 from dlcp.runner.calibration import Calibration, fingerprint
-from dlcp.substrates.base import OnProgress
 
 
 @pytest.fixture
@@ -20,8 +20,8 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Calibratio
     monkeypatch.setattr(preflight, "preflight_emulation", lambda: None)
     made: list[Calibration] = []
 
-    def measure(say: OnProgress) -> Calibration:
-        say(0.5, "half of it")
+    def measure(on_progress: OnProgress) -> Calibration:
+        on_progress(0.5, "half of it")
         facts = {
             "format": 1, "measured": "2024-06-07T08:00:00+00:00", "fingerprint": fingerprint(), "bare_us": 2.0,
             "ends_us": 30.0 + len(made), "hop_us": 7.0, "late_us": 80.0, "other_busy": 0.3, "spread": 0.05,
@@ -74,7 +74,7 @@ def test_where_it_cannot_be_kept_it_counts_once_with_a_warning(
 def test_where_nothing_can_be_measured_the_defaults_count_with_a_warning(
     measured: list[Calibration], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(say: OnProgress) -> Calibration:
+    def fail(on_progress: OnProgress) -> Calibration:
         raise MachineCannot("calibration", "the figures make no sense together", "repeat on a quiet machine")
 
     monkeypatch.setattr(calibration, "measure", fail)

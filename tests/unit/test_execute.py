@@ -15,6 +15,7 @@ import pytest
 from damage import Damage, change_every_37th_byte, cut_in_half, zero_the_rows
 
 from dlcp.errors import ExitCode, MachineCannot, Problem
+from dlcp.model.base import OnProgress
 from dlcp.model.result import TABLES, RunResult
 from dlcp.model.run import Run
 from dlcp.model.stored import read_result
@@ -55,7 +56,7 @@ class Scripted:
         assert name == "emulate"
         yield self
 
-    def run(self, run: Run, directory: Path, on_progress: Callable[[float, str], None]) -> RunResult:
+    def run(self, run: Run, directory: Path, on_progress: OnProgress) -> RunResult:
         on_progress(0.5, "half")
         self.made.append(run.id)
         assert list(directory.iterdir()) == []
@@ -71,7 +72,7 @@ class Silent:
     def again(self, count: int) -> None:
         self.endings.append((0, count, "again"))
 
-    def begins(self, number: int, total: int, run: Run) -> Callable[[float, str], None]:
+    def begins(self, number: int, total: int, run: Run) -> OnProgress:
         return lambda share, text: None
 
     def ends(self, number: int, total: int, run: Run, result: RunResult, took_s: float) -> None:

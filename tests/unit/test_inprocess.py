@@ -17,6 +17,7 @@ from dlcp.agents.inprocess import InProcessJob, Trained
 from dlcp.agents.jobs import JobSpec
 from dlcp.datasets import fashion_mnist
 from dlcp.errors import Problem
+from dlcp.model.base import OnProgress
 from dlcp.model.masks import MaskSettings
 from dlcp.model.recorded import read_recording
 from dlcp.model.result import TABLES, RunResult
@@ -159,7 +160,7 @@ class Several:
         self.stopped = True
         self._together.abort()
 
-    def run(self, run: Run, directory: Path, on_progress: Callable[[float, str], None]) -> RunResult:
+    def run(self, run: Run, directory: Path, on_progress: OnProgress) -> RunResult:
         try:
             self._together.wait(timeout=20)
         except threading.BrokenBarrierError:

@@ -1,4 +1,4 @@
-"""Numbers that Python must know without the C core agree with its headers; packet sizes stand in one module."""
+"""Numbers that Python must know without the C core agree with its headers; packet sizes and types have one home."""
 
 from __future__ import annotations
 
@@ -100,3 +100,8 @@ def test_a_tos_byte_names_its_queue_to_the_switch(queue: int) -> None:
 def test_a_queue_that_is_not_there_has_no_tos_byte(queue: int) -> None:
     with pytest.raises(ValueError, match="does not exist"):
         tos_of_queue(queue)
+
+
+def test_the_listener_to_progress_has_one_type() -> None:
+    places = [path for path in PACKAGE.rglob("*.py") if "Callable[[float, str], None]" in path.read_text("utf-8")]
+    assert places == [PACKAGE / "model/base.py"], "annotate with model.base.OnProgress"

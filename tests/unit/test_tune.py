@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 
 from dlcp.cli import run as run_experiment
 from dlcp.errors import ExitCode, Problem, Problems
+from dlcp.model.base import OnProgress
 from dlcp.model.result import TABLES, RunResult
 from dlcp.model.run import Run
 from dlcp.model.tables import write_rows
@@ -49,7 +50,7 @@ class Scripted:
     def opened(self) -> Iterator[Scripted]:
         yield self
 
-    def run(self, run: Run, directory: Path, on_progress: Callable[[float, str], None]) -> RunResult:
+    def run(self, run: Run, directory: Path, on_progress: OnProgress) -> RunResult:
         if len(self.made) == self._most:
             raise KeyboardInterrupt
         self.made.append(run)
@@ -68,7 +69,7 @@ class Silent:
 
     def again(self, count: int) -> None: ...
 
-    def begins(self, number: int, total: int, run: Run) -> Callable[[float, str], None]:
+    def begins(self, number: int, total: int, run: Run) -> OnProgress:
         return lambda share, text: None
 
     def ends(self, number: int, total: int, run: Run, result: RunResult, took_s: float) -> None: ...

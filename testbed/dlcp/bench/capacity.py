@@ -19,12 +19,13 @@ from dlcp.agents.machine import MachineMonitor
 from dlcp.bench.figures import FORMAT_VERSION
 from dlcp.bench.machine import BUSY_BEFORE_LIMIT, Watch
 from dlcp.errors import Problem, Problems
+from dlcp.model.base import OnProgress
 from dlcp.model.experiment import Experiment, SchemeChoice
 from dlcp.model.frames import PAYLOAD_BYTES
 from dlcp.model.load import load_workload
 from dlcp.model.run import Run
 from dlcp.model.workload import Workload
-from dlcp.substrates.base import OnProgress, Substrate
+from dlcp.substrates.base import Substrate
 from dlcp.substrates.emulate import Emulation
 
 RATES_MBIT = (2.0, 2.5, 3.2, 4.0, 5.0, 6.3, 8.0, 10.0, 12.5, 16.0, 20.0, 25.0, 32.0, 40.0, 50.0, 63.0, 80.0, 100.0,
@@ -92,10 +93,10 @@ class Frontier:
     trials: list[Trial] = field(default_factory=list)
 
 
-def bench(options: CapacityOptions, say: OnProgress) -> dict[str, Any]:
+def bench(options: CapacityOptions, on_progress: OnProgress) -> dict[str, Any]:
     """Search every (scheme, hosts); needs root. Returns the report as data: `frontier`, one row each.
 
-    say: told the share done and what is tried. Raises MachineCannot when this machine cannot emulate at all.
+    on_progress: told the share done and what is tried. Raises MachineCannot when this machine cannot emulate at all.
     """
     until_s = time.monotonic() + options.minutes * 60
     begun_s = time.monotonic()
@@ -111,7 +112,7 @@ def bench(options: CapacityOptions, say: OnProgress) -> dict[str, Any]:
                     _await_quiet(monitor)
                     rate = RATES_MBIT[index]
                     share = (time.monotonic() - begun_s) / (until_s - begun_s)
-                    say(min(1.0, share), f"{hosts} hosts, {scheme}, {rate:g} Mbit/s")
+                    on_progress(min(1.0, share), f"{hosts} hosts, {scheme}, {rate:g} Mbit/s")
                     trial = _try(substrate, workload, scheme, hosts, rate, options.seed)
                     frontier.trials.append(trial)
                     search.tell(index, believed=trial.believed)

@@ -1,8 +1,13 @@
-"""The one pydantic base of everything that a person can write in a file."""
+"""What every part of the package builds on: the base of all that a person can write in a file, and of progress."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pydantic import BaseModel, ConfigDict
+
+OnProgress = Callable[[float, str], None]
+"""A listener to long work: takes the share done (0 to 1) and what is being done."""
 
 
 class Frozen(BaseModel):

@@ -20,11 +20,10 @@ from pydantic import Field, ValidationError
 
 from dlcp import __version__
 from dlcp.agents.machine import cores
-from dlcp.model.base import Frozen
+from dlcp.model.base import Frozen, OnProgress
 from dlcp.model.json_text import parse_json
 from dlcp.model.whole_file import write_whole
 from dlcp.paths import sudo_command
-from dlcp.substrates.base import OnProgress
 from dlcp.switches.bpf import OBJECT
 
 if TYPE_CHECKING:
@@ -169,12 +168,12 @@ def load() -> Stored:
     return Stored(found)
 
 
-def measure(say: OnProgress) -> Calibration:
-    """Measure, in about 20 s; say is told how far it is. Raises MachineCannot without root, or when the figures make no
+def measure(on_progress: OnProgress) -> Calibration:
+    """Measure, in about 20 s. Raises MachineCannot without root, or when the figures make no
     sense together."""
     from dlcp.substrates import calibrate
 
-    return of(calibrate.measure(say))
+    return of(calibrate.measure(on_progress))
 
 
 def of(measured: Measured) -> Calibration:

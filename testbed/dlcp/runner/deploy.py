@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from dlcp.errors import ExitCode, Problem
+from dlcp.model.base import OnProgress
 from dlcp.model.inventory import Lab
 from dlcp.model.qos import QosIntent
 from dlcp.runner import deployment
@@ -63,13 +64,13 @@ class Silent:
 class Steps(Silent):
     """A listener that only tells which phase has begun, as OnProgress does: share and text."""
 
-    def __init__(self, on_step: Callable[[float, str], None]) -> None:
-        self._on_step = on_step
+    def __init__(self, on_progress: OnProgress) -> None:
+        self._on_progress = on_progress
 
     def begins(self, phase: str, switches: int) -> None:
         """The share is that of the phases, not of time."""
         share = _PHASES.index(phase) / len(_PHASES) if phase in _PHASES else 0.9
-        self._on_step(share, f"deploying: {phase.lower()}")
+        self._on_progress(share, f"deploying: {phase.lower()}")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dlcp.errors import ExitCode, MachineCannot, Problem, Problems
+from dlcp.model.base import OnProgress
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
 from dlcp.runner.check import tune_command
@@ -22,7 +23,7 @@ from dlcp.runner.store import Store, wrong_tables
 from dlcp.runner.tuned import Wanted
 from dlcp.schemes import scheme_class
 from dlcp.substrates import provenance
-from dlcp.substrates.base import ManyAtOnce, OnProgress, Substrate
+from dlcp.substrates.base import ManyAtOnce, Substrate
 
 MORE_CHANCES = 2
 """How often a run that its monitors suspect is made again, after all others. The monitors decide, not the outcome: a

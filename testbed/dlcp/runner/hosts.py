@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from dlcp.errors import ExitCode, Problem, Problems
+from dlcp.model.base import OnProgress
 from dlcp.model.document import read_document
 from dlcp.model.inventory import Lab
 from dlcp.model.workload import HostSettings
@@ -18,7 +19,6 @@ from dlcp.schemes.tcp import CONTROL_SYSCTL
 from dlcp.substrates.fabric_lock import held
 
 _MS = 1000
-OnStep = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class HostsOutcome:
 
 
 def set_up(
-    lab: Lab, settings: HostSettings | None, *, folder: Path | None = None, on_step: OnStep | None = None
+    lab: Lab, settings: HostSettings | None, *, folder: Path | None = None, on_progress: OnProgress | None = None
 ) -> HostsOutcome:
     """What a scheme asks of hosts, on all hosts of a lab or on none; None = no scheme does, and what the last one asked
     for goes back. An operator's own settings stay as long as the scheme does not ask for others.
@@ -90,7 +90,7 @@ def set_up(
     ended it.
     """
     wanted = {} if settings is None else words_of(settings)
-    outcome = apply_hosts(lab, wanted, layer="scheme", yes=True, folder=folder, on_step=on_step)
+    outcome = apply_hosts(lab, wanted, layer="scheme", yes=True, folder=folder, on_progress=on_progress)
     if outcome.interrupted:
         raise KeyboardInterrupt
     outcome.require_fine()
@@ -104,7 +104,7 @@ def apply_hosts(
     layer: Literal["host", "scheme"] = "host",
     yes: bool,
     folder: Path | None = None,
-    on_step: OnStep | None = None,
+    on_progress: OnProgress | None = None,
 ) -> HostsOutcome:
     """playbooks/hosts.yml. settings: those of module dlcp_host; None = what the inventory's group_vars say.
 
@@ -112,12 +112,14 @@ def apply_hosts(
     """
     name = "dlcp_host_scheme" if layer == "scheme" else "dlcp_host_settings"
     said = {} if settings is None else {name: dict(settings)}
-    return _run("hosts", lab, {**said, "yes": yes}, "setting hosts up", folder, on_step)
+    return _run("hosts", lab, {**said, "yes": yes}, "setting hosts up", folder, on_progress)
 
 
-def restore(lab: Lab, *, yes: bool = True, folder: Path | None = None, on_step: OnStep | None = None) -> HostsOutcome:
+def restore(
+    lab: Lab, *, yes: bool = True, folder: Path | None = None, on_progress: OnProgress | None = None
+) -> HostsOutcome:
     """playbooks/host_restore.yml: every host as it was before it was first touched."""
-    return _run("host_restore", lab, {"yes": yes}, "restoring hosts", folder, on_step)
+    return _run("host_restore", lab, {"yes": yes}, "restoring hosts", folder, on_progress)
 
 
 def words_of(settings: HostSettings) -> dict[str, Any]:
@@ -145,15 +147,15 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def _run(
-    playbook: str, lab: Lab, variables: dict[str, Any], what: str, folder: Path | None, on_step: OnStep | None
+    playbook: str, lab: Lab, variables: dict[str, Any], what: str, folder: Path | None, on_progress: OnProgress | None
 ) -> HostsOutcome:
     failed: dict[str, str] = {}
 
     def hear(event: Event) -> None:
         if event.kind in ("failed", "unreachable") and event.host and not event.task.startswith(("Gate", "Outcome")):
             failed.setdefault(event.host, event.message.strip())
-        elif event.kind == "task" and event.role and on_step is not None:
-            on_step(0.5, f"{what}: {event.task.lower()}")
+        elif event.kind == "task" and event.role and on_progress is not None:
+            on_progress(0.5, f"{what}: {event.task.lower()}")
 
     with held(deployment.lock_path(lab), what):
         kept = deployment.new_folder(lab, folder or "")

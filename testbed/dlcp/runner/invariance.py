@@ -24,6 +24,7 @@ from typing import Any
 
 from dlcp.agents.machine import cores
 from dlcp.errors import Problem
+from dlcp.model.base import OnProgress
 from dlcp.model.experiment import SchemeChoice
 from dlcp.model.explain import did_you_mean
 from dlcp.model.run import Run
@@ -31,7 +32,7 @@ from dlcp.runner.check import Ready
 from dlcp.runner.dilation import dilated
 from dlcp.runner.plan import seed_of, tenants_of
 from dlcp.runner.scale_down import require_declared_compute
-from dlcp.substrates.base import OnProgress, Substrate
+from dlcp.substrates.base import Substrate
 from dlcp.substrates.emulate import Emulation
 
 LARGEST_BIAS = 0.03
@@ -149,7 +150,7 @@ def options_for(
     return Options(chosen, tuple(labels or names), tuple(sorted(set(dilations))), tuple(planted), repeats)
 
 
-def sweep(ready: Ready, options: Options, say: OnProgress, on_trial: Callable[[Trial], None]) -> list[Trial]:
+def sweep(ready: Ready, options: Options, on_progress: OnProgress, on_trial: Callable[[Trial], None]) -> list[Trial]:
     """Make every run, repeats outermost and schemes innermost, so that what drifts meets all alike; needs root.
 
     The reference has no planted load: it is what loads are compared with.
@@ -159,7 +160,7 @@ def sweep(ready: Ready, options: Options, say: OnProgress, on_trial: Callable[[T
     with Emulation() as substrate:
         for number, (repeat, planted, dilation, label) in enumerate(plan):
             load = f", beside a busy loop of {planted:.0%}" if planted else ""
-            say(number / len(plan), f"{label} at {dilation:g} times the dilation{load}, repeat {repeat + 1}")
+            on_progress(number / len(plan), f"{label} at {dilation:g} times the dilation{load}, repeat {repeat + 1}")
             with busy_loop(planted):
                 trials.append(_try(substrate, ready, options.job, label, dilation, planted, repeat))
             on_trial(trials[-1])

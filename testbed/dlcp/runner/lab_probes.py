@@ -6,11 +6,12 @@ import shlex
 from pathlib import Path
 
 from dlcp.errors import Problem
+from dlcp.model.base import OnProgress
 from dlcp.model.load import find_experiment
 from dlcp.runner.check import ready
 from dlcp.runner.find_lab import find_lab
 from dlcp.runner.lab_runs import LabChoice
-from dlcp.runner.verify import OnStep, Verified, intents, verify_on_lab
+from dlcp.runner.verify import Verified, intents, verify_on_lab
 from dlcp.substrates.lab_fit import require_fit
 from dlcp.switches.lab.files import find_intent, load_intent
 
@@ -19,7 +20,7 @@ SEED = 20240607
 
 
 def verify_named(
-    name: str, inventory: Path | None, label: str | None, *, degrade: bool, every_port: bool, on_step: OnStep
+    name: str, inventory: Path | None, label: str | None, *, degrade: bool, every_port: bool, on_progress: OnProgress
 ) -> tuple[str, list[Verified]]:
     """Its name and what was found; an intent on the whole lab, an experiment on the part that it has. Problem when
     there is neither."""
@@ -30,14 +31,14 @@ def verify_named(
         words = ["dlcp", "switch", "apply", name, "--lab", str(choice.lab.path), "--yes"]
         return intent.name, verify_on_lab(
             choice, [((intent.name,), intent)], choice.lab.graph, how=shlex.join(words), seed=SEED,
-            every_port=every_port, on_step=on_step,
+            every_port=every_port, on_progress=on_progress,
         )  # fmt: skip
     checked = ready(path)
     require_fit(checked.experiment, choice.lab)
     words = ["dlcp", "run", name, "--on", "lab", "--lab", str(choice.lab.path), "--deploy"]
     return checked.experiment.name, verify_on_lab(
         choice, intents(checked, label), checked.experiment.topology.graph, how=shlex.join(words),
-        seed=checked.experiment.seed, every_port=every_port, on_step=on_step,
+        seed=checked.experiment.seed, every_port=every_port, on_progress=on_progress,
     )  # fmt: skip
 
 

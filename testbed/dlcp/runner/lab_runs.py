@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dlcp.errors import ExitCode, MachineCannot, Problem, Problems
+from dlcp.model.base import OnProgress
 from dlcp.model.experiment import experiment_intent
 from dlcp.model.inventory import Lab
 from dlcp.model.qos import QosIntent
@@ -20,7 +21,6 @@ from dlcp.runner.check import Ready
 from dlcp.runner.deployment import lab_folder, lab_secret, lock_path, read_json
 from dlcp.runner.fabric_plan import plan_fabric
 from dlcp.runner.plan import Cell, Plan
-from dlcp.substrates.base import OnProgress
 from dlcp.substrates.fabric_lock import held
 from dlcp.substrates.lab import LabSubstrate
 from dlcp.substrates.lab_fit import require_fit
@@ -173,13 +173,13 @@ class LabOperator:
     def set_hosts(self, settings: HostSettings, on_progress: OnProgress) -> None:
         """See Operator."""
         try:
-            hosts.set_up(self.choice.lab, settings, on_step=_quiet(on_progress))
+            hosts.set_up(self.choice.lab, settings, on_progress=_quiet(on_progress))
         except MachineCannot:
             raise
         except Problem as problem:
             raise MachineCannot(problem.where, problem.what, problem.hint) from problem
 
 
-def _quiet(on_progress: OnProgress) -> Callable[[float, str], None]:
+def _quiet(on_progress: OnProgress) -> OnProgress:
     """A run's progress bar belongs to the run: of what comes before it, only the words."""
     return lambda _, text: on_progress(0.0, text)

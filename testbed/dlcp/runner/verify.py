@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlcp.errors import MachineCannot, Problem, Problems
+from dlcp.model.base import OnProgress
 from dlcp.model.experiment import experiment_intent
 from dlcp.model.explain import did_you_mean
 from dlcp.model.qos import QosIntent
@@ -23,9 +23,6 @@ from dlcp.verification.rows import Row, counts, exit_code
 
 if TYPE_CHECKING:
     from dlcp.runner.lab_runs import LabChoice
-
-OnStep = Callable[[float, str], None]
-"""Told the share done (0 to 1) and what is done next."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,14 @@ Wanted = tuple[tuple[str, ...], QosIntent]
 
 
 def verify_on_lab(
-    choice: LabChoice, wanted: list[Wanted], graph: Graph, *, how: str, seed: int, every_port: bool, on_step: OnStep
+    choice: LabChoice,
+    wanted: list[Wanted],
+    graph: Graph,
+    *,
+    how: str,
+    seed: int,
+    every_port: bool,
+    on_progress: OnProgress,
 ) -> list[Verified]:
     """Verify what a lab holds of some intents. how: the command that brings one there. Raises Problems when it holds
     none of them."""
@@ -94,12 +98,14 @@ def verify_on_lab(
         for labels, intent in wanted:
             if not missing[labels]:
                 start_s = time.monotonic()
-                rows = substrate.verify(intent, seed=seed, every_port=every_port, logs=Path(logs), on_step=on_step)
+                rows = substrate.verify(
+                    intent, seed=seed, every_port=every_port, logs=Path(logs), on_progress=on_progress
+                )
                 found.append(Verified(labels, intent, tuple(rows), time.monotonic() - start_s))
     return found
 
 
-def verify_switches(ready: Ready, label: str | None, *, every_port: bool, on_step: OnStep) -> list[Verified]:
+def verify_switches(ready: Ready, label: str | None, *, every_port: bool, on_progress: OnProgress) -> list[Verified]:
     """Verify the fabric of an experiment under each QoS intent. Raises Problem when the machine cannot."""
     todo = intents(ready, label)
     preflight_emulation()
@@ -112,12 +118,12 @@ def verify_switches(ready: Ready, label: str | None, *, every_port: bool, on_ste
         start_s = time.monotonic()
 
         def on_part(share: float, text: str, number: int = number, name: str = labels[0]) -> None:
-            on_step((number + share) / len(todo), f"{name}: {text}" if len(todo) > 1 else text)
+            on_progress((number + share) / len(todo), f"{name}: {text}" if len(todo) > 1 else text)
 
         settings = hosts_for([ready.schemes[labels[0]]], experiment.scaling)
         rows = verify_emulated(
             experiment.topology.graph, intent, seed=experiment.seed, host_settings=settings, every_port=every_port,
-            on_step=on_part,
+            on_progress=on_part,
         )  # fmt: skip
         found.append(Verified(labels, intent, tuple(rows), time.monotonic() - start_s))
     return found

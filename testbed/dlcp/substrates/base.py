@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
+from dlcp.model.base import OnProgress
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
-
-OnProgress = Callable[[float, str], None]
-"""Told the share done (0 to 1) and what is being done."""
 
 
 class Substrate(Protocol):

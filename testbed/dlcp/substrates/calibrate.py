@@ -13,13 +13,14 @@ import os
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dlcp.agents.clock import Deadlines, be_punctual
 from dlcp.agents.machine import cpu_busy_s
 from dlcp.errors import MachineCannot, Problem
+from dlcp.model.base import OnProgress
 from dlcp.model.qos import QosIntent
 from dlcp.model.topology import LeafSpine
 from dlcp.model.workload import HostSettings
@@ -51,8 +52,6 @@ QUICKEST_S, SLOWEST_S = 1e-8, 1e-3
 _BARE = ("bare0", "bare1")
 _BARE_ADDRESSES = ("198.51.100.1", "198.51.100.2")  # TEST-NET-2 of RFC 5737: nobody's
 
-Say = Callable[[float, str], None]
-
 
 @dataclass
 class Measured:
@@ -75,8 +74,8 @@ class Measured:
     rounds: dict[str, list[float]] = field(default_factory=dict)
 
 
-def measure(say: Say) -> Measured:
-    """Measure, which takes about WINDOWS × ROUNDS seconds. say: told the share done and what is being done.
+def measure(on_progress: OnProgress) -> Measured:
+    """Measure, which takes about WINDOWS × ROUNDS seconds. on_progress: told the share done and what is being done.
 
     Raises MachineCannot without root or namespaces, or when the figures make no sense.
     """
@@ -89,7 +88,7 @@ def measure(say: Say) -> Measured:
                 raise MachineCannot(*message["problem"])
             if "result" in message:
                 return Measured(**message["result"])
-            say(message["share"], message["text"])
+            on_progress(message["share"], message["text"])
         raise MachineCannot("calibration", f"ended early (status {process.wait()})", "its last lines are above")
     finally:
         process.stop()
@@ -114,7 +113,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _measure(say: Say) -> Measured:
+def _measure(on_progress: OnProgress) -> Measured:
     graph = LeafSpine(kind="leaf-spine", leaves=LEAVES, spines=SPINES, hosts=HOSTS, rate=RATE_BPS).graph
     intent = QosIntent(name="calibration", port_buffer=PORT_BUFFER_BYTES, load_balancing="per-packet")
     with Fabric(graph, intent, seed=1, host_settings=HostSettings()) as fabric:
@@ -126,7 +125,7 @@ def _measure(say: Say) -> Measured:
         seen: dict[str, list[Window]] = {name: [] for name in windows}
         for number in range(ROUNDS):
             for place, (name, flows) in enumerate(windows.items()):
-                say(
+                on_progress(
                     (number * len(windows) + place) / (ROUNDS * len(windows)), f"round {number + 1} of {ROUNDS}: {name}"
                 )
                 seen[name].append(_watch(flows))

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from dlcp.errors import ExitCode, Problem
+from dlcp.model.base import OnProgress
 from dlcp.model.result import RunResult
-from dlcp.substrates.base import OnProgress
 
 Say = Callable[[dict[str, Any]], None]
 

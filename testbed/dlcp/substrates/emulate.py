@@ -15,10 +15,10 @@ from pydantic import TypeAdapter
 
 from dlcp.agents.core_waits import open_softirq_files
 from dlcp.agents.handles import Zygote
+from dlcp.model.base import OnProgress
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
 from dlcp.model.workload import Training
-from dlcp.substrates.base import OnProgress
 from dlcp.substrates.conversation import result_of
 from dlcp.substrates.private import start_private
 

@@ -19,9 +19,9 @@ from typing import Self
 from pydantic import TypeAdapter
 
 from dlcp.errors import Problem
+from dlcp.model.base import OnProgress
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
-from dlcp.substrates.base import OnProgress
 from dlcp.substrates.conversation import result_of
 
 _REMEDY = "with little memory, run on fewer cores: taskset -c 0 dlcp run …"

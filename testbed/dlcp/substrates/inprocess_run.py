@@ -11,11 +11,11 @@ from pydantic import TypeAdapter
 
 from dlcp.agents.inprocess import InProcessJob
 from dlcp.errors import ExitCode, Problem
+from dlcp.model.base import OnProgress
 from dlcp.model.result import TABLES, RunResult
 from dlcp.model.run import Run
 from dlcp.model.tables import write_columns, write_rows
 from dlcp.model.units import show_duration
-from dlcp.substrates.base import OnProgress
 from dlcp.substrates.conversation import Say, answer_all
 from dlcp.substrates.run_plan import RunPlan, plan_run
 from dlcp.transport.tagging import PACKET_ELEMENTS

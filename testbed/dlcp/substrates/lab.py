@@ -13,13 +13,13 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from dlcp.errors import MachineCannot, Problem, Problems
+from dlcp.model.base import OnProgress
 from dlcp.model.inventory import Lab
 from dlcp.model.qos import QosIntent
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
 from dlcp.model.topology import Graph
 from dlcp.model.workload import HostSettings
-from dlcp.substrates.base import OnProgress
 from dlcp.substrates.conductor import Conductor
 from dlcp.substrates.lab_agents import LabHosts, connect, open_all
 from dlcp.substrates.lab_site import LabFacts, LabSite
@@ -29,7 +29,6 @@ from dlcp.substrates.remote import Remote
 from dlcp.substrates.run_plan import RunPlan, plan_run
 from dlcp.switches.lab.render import Rendered
 from dlcp.verification.rows import Row
-from dlcp.verification.verify import OnStep
 
 
 class Operator(Protocol):
@@ -136,14 +135,16 @@ class LabSubstrate:
             raise Problems(problems)
         return LabFacts(self._lab, rendered, self._host_states(settings))
 
-    def verify(self, intent: QosIntent, *, seed: int, every_port: bool, logs: Path, on_step: OnStep) -> Iterator[Row]:
+    def verify(
+        self, intent: QosIntent, *, seed: int, every_port: bool, logs: Path, on_progress: OnProgress
+    ) -> Iterator[Row]:
         """Probe the lab for an intent that it holds, as its switches settled it where all did so alike."""
         effective = [self._operator.rendered(intent)[name].effective for name in self._graph.switches]
         settled = effective[0] if all(one == effective[0] for one in effective) else intent
         boxes = {name: self._lab.switches[name] for name in self._remotes}
         yield from verify_lab(
             self._hosts, boxes, self._remotes, self._graph, settled, seed=seed, every_port=every_port, logs=logs,
-            on_step=on_step,
+            on_progress=on_progress,
         )  # fmt: skip
 
     def missing(self, intent: QosIntent) -> list[Problem]:

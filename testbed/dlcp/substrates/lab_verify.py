@@ -11,6 +11,7 @@ from typing import Any, Self
 from dlcp.agents.handles import AgentHandle, request_all
 from dlcp.agents.machine import mean_busy
 from dlcp.errors import ExitCode, Problem
+from dlcp.model.base import OnProgress
 from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.inventory import LabSwitch
 from dlcp.model.json_text import parse_json
@@ -22,7 +23,7 @@ from dlcp.substrates.probing import AgentProber
 from dlcp.substrates.remote import Remote
 from dlcp.verification.prober import Counters, Reading
 from dlcp.verification.rows import Row
-from dlcp.verification.verify import OnStep, verify
+from dlcp.verification.verify import verify
 
 ANSWER_TIMEOUT_S = 20.0
 WATCH_TIMEOUT_S = 20.0
@@ -125,17 +126,17 @@ def verify_lab(
     seed: int,
     every_port: bool,
     logs: Path,
-    on_step: OnStep,
+    on_progress: OnProgress,
 ) -> Iterator[Row]:
     """Rows, as they are found, of a lab that holds the intent. boxes: its Linux switches, remotes: connections to them;
     without one for every switch nobody is asked for counts."""
     without = [name for name in graph.switches if name not in boxes]
     why = f"{', '.join(without)} have no exact counters" if without else ""
-    on_step(0.0, "starting agents")
+    on_progress(0.0, "starting agents")
     with hosts.agents({host: host for host in graph.hosts}, logs) as agents, FollowedBoxes(boxes, remotes) as followed:
         counters: Counters | None = None if without else followed
         prober = AgentProber(
             agents, hosts.addresses(), counters, why, watch=lambda: HostsWatch(agents),
             clock_error_s=CLOCK_FRAMES * FRAME_BYTES * 8 / graph.slowest_host_bps,
         )  # fmt: skip
-        yield from verify(prober, graph, intent, seed=seed, every_port=every_port, on_step=on_step)
+        yield from verify(prober, graph, intent, seed=seed, every_port=every_port, on_progress=on_progress)

@@ -10,6 +10,7 @@ from typing import Any
 
 from dlcp.agents.handles import AgentError, Zygote
 from dlcp.errors import ExitCode, Problem
+from dlcp.model.base import OnProgress
 from dlcp.model.qos import QosIntent
 from dlcp.model.topology import Graph
 from dlcp.model.workload import HostSettings
@@ -19,7 +20,7 @@ from dlcp.substrates.private import start_private
 from dlcp.substrates.probing import AgentProber
 from dlcp.verification.prober import Reading
 from dlcp.verification.rows import Row
-from dlcp.verification.verify import OnStep, verify
+from dlcp.verification.verify import verify
 
 
 class FabricCounters:
@@ -42,21 +43,34 @@ class FabricCounters:
 
 
 def verify_fabric(
-    fabric: Fabric, graph: Graph, intent: QosIntent, zygote: Zygote, *, seed: int, every_port: bool, on_step: OnStep
+    fabric: Fabric,
+    graph: Graph,
+    intent: QosIntent,
+    zygote: Zygote,
+    *,
+    seed: int,
+    every_port: bool,
+    on_progress: OnProgress,
 ) -> Iterator[Row]:
     """Start an agent on each host of a running fabric, verify it, end the agents."""
     agents = zygote.start(fabric.pids())
     try:
         addresses = {host: fabric.address(host) for host in graph.hosts}
         prober = AgentProber(agents, addresses, FabricCounters(fabric))
-        yield from verify(prober, graph, intent, seed=seed, every_port=every_port, on_step=on_step)
+        yield from verify(prober, graph, intent, seed=seed, every_port=every_port, on_progress=on_progress)
     finally:
         for agent in agents.values():
             agent.close()
 
 
 def verify_emulated(
-    graph: Graph, intent: QosIntent, *, seed: int, host_settings: HostSettings, every_port: bool, on_step: OnStep
+    graph: Graph,
+    intent: QosIntent,
+    *,
+    seed: int,
+    host_settings: HostSettings,
+    every_port: bool,
+    on_progress: OnProgress,
 ) -> Iterator[Row]:
     """Bring a fabric up in private namespaces, verify it, take it down. Raises Problem when the machine cannot, or the
     verification came to an end in the middle."""
@@ -74,7 +88,7 @@ def verify_emulated(
                 if "row" in message:
                     yield Row(**message["row"])
                 elif "step" in message:
-                    on_step(*message["step"])
+                    on_progress(*message["step"])
                 else:
                     return
         finally:
@@ -107,7 +121,7 @@ def _verify(request: dict[str, Any], zygote: Zygote, say: Say) -> None:
     with Fabric(graph, intent, seed=seed, host_settings=host_settings) as fabric:
         rows = verify_fabric(
             fabric, graph, intent, zygote, seed=seed, every_port=request["every_port"],
-            on_step=lambda share, text: say({"step": [share, text]}),
+            on_progress=lambda share, text: say({"step": [share, text]}),
         )  # fmt: skip
         for row in rows:
             say({"row": vars(row)})

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from dlcp.model.base import OnProgress
 from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.qos import QUEUES, QosIntent
 from dlcp.model.topology import Graph
@@ -23,9 +24,6 @@ from dlcp.verification.stations import Station, cushion_bytes, hosts_of, station
 BLOCKS = 40
 """Blocks of a curve, each with curves.STEPS probes at most."""
 
-OnStep = Callable[[float, str], None]
-"""Told the share done (0 to 1) and what is done next."""
-
 
 @dataclass(frozen=True)
 class Step:
@@ -39,7 +37,7 @@ class Step:
 
 
 def verify(
-    prober: Prober, graph: Graph, intent: QosIntent, *, seed: int, every_port: bool = False, on_step: OnStep
+    prober: Prober, graph: Graph, intent: QosIntent, *, seed: int, every_port: bool = False, on_progress: OnProgress
 ) -> Iterator[Row]:
     """Rows, as they are found. every_port: look at curves and limits of every port that leads to a host, not of one a
     switch."""
@@ -54,7 +52,7 @@ def verify(
 
     whole, done = sum(step.weight for step in [*first, *rest()]), 0.0
     for step in itertools.chain(first, _late(rest)):
-        on_step(done / whole, step.name)
+        on_progress(done / whole, step.name)
         for row in settled(step.run) if step.settles else step.run():
             yield row
             if row.check == rates.CHECK and row.verdict == "deviates":
