@@ -22,6 +22,7 @@ from torch_ranks import open_group, ranks, small_model  # noqa: E402
 
 import dlcp.frameworks.pytorch as dlcp  # noqa: E402
 from dlcp.frameworks.pytorch.watch import Alarm  # noqa: E402
+from dlcp.frameworks.pytorch.watched_worker import rank_names  # noqa: E402
 
 NOTICED_WITHIN_S = 1.0
 WITHIN_S = 20.0
@@ -164,6 +165,20 @@ def test_parameter_servers__a_lost_rank_is_named_by_its_own_number(how: str, tex
     for error in (found[0], found[2]):
         assert text in error
         assert not any(f"rank {number}" in error for number in range(3, 6))
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "text"),
+    [
+        (2, "rank 2 is gone"),  # a worker: it has the number of its rank
+        (3, "rank 1 (its parameter server) is gone"),
+        (4, "rank 1 (its parameter server) is gone"),  # a rank may hold two
+        (5, "rank 0 (its parameter server) is gone"),
+    ],
+)
+def test_a_server_that_is_gone__is_named_by_the_rank_that_holds_it(endpoint: int, text: str) -> None:
+    """Three ranks, three servers: endpoints 3 to 5 are servers, and no rank has such a number."""
+    assert rank_names(3, [1, 1, 0])(f"rank {endpoint} is gone") == text
 
 
 def alarms(size: int) -> list[Alarm]:
