@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 
 import pytest
+
+with contextlib.suppress(ImportError):
+    import hypothesis
+
+    # How long one case takes says how busy the machine is.
+    hypothesis.settings.register_profile("any machine", deadline=None)
+    hypothesis.settings.load_profile("any machine")
 
 
 @pytest.hookimpl(tryfirst=True)

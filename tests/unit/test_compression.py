@@ -83,7 +83,7 @@ def test_bytes__are_always_the_same_for_a_transport_without_shorter_messages(met
     bench.exchange(0, [normal(ELEMENTS, seed) for seed in range(4)])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 8), st.lists(st.integers(0, 255), min_size=1, max_size=70))
 def test_packing__loses_nothing_and_leaves_no_gaps(bits: int, numbers: list[int]) -> None:
     below = np.array(numbers, np.uint8) & np.uint8((1 << bits) - 1)
@@ -95,7 +95,7 @@ def test_packing__loses_nothing_and_leaves_no_gaps(bits: int, numbers: list[int]
 # Any tensor.
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.sampled_from(METHODS),
     st.integers(1, 400),
@@ -126,7 +126,7 @@ def test_any_tensor__is_decoded_to_finite_values(
         assert np.isfinite(found).all()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.floats(width=32, allow_nan=False), st.integers(0, 40))
 def test_fp16__rounds_as_numpy_does_however_small(value: float, shift: int) -> None:
     values = np.array([value, -value, value * 2.0**-shift], np.float32)

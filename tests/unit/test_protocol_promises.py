@@ -290,20 +290,20 @@ def check(world: World, messages: list[Message]) -> None:
         message.check(one.lost_bytes, one.lost_energy_share)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(cases)
 def test_every_promise_holds_whatever_the_network_does(case: Case) -> None:
     check(*play(case))
 
 
 @pytest.mark.long
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(cases)
 def test_every_promise_holds_in_a_long_search(case: Case) -> None:
     check(*play(case))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(cases)
 def test_the_same_seed_gives_the_same_packets(case: Case) -> None:
     first, _ = play(case)

@@ -201,7 +201,7 @@ def intents(draw: st.DrawFn) -> QosIntent:
     })  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(one=intents(), name=st.sampled_from(sorted(system_names())))
 def test_any_intent_is_rendered_or_refused_with_reasons(one: QosIntent, name: str) -> None:
     """Never anything else; and what is done by leave is told, or it would have been done without."""
