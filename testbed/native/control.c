@@ -1,8 +1,15 @@
 /* Control packets on their way out: what waits in the ring, and what follows from a peer's state alone. */
+#include "control.h"
+
+#include "acknowledge.h"
+#include "codepoint.h"
+#include "liveness.h"
 #include "outgoing.h"
-#include "peers.h"
-#include "protocol_internal.h"
+#include "receiver.h"
+#include "recovery.h"
+#include "tagging.h"
 #include "timeouts.h"
+#include "transmit.h"
 
 /* A burst of one control packet of so many bytes at control_packet. */
 static bool control_burst(struct dlcp_protocol *protocol, uint16_t peer, uint8_t tos, size_t bytes, uint64_t now_ns,
@@ -26,7 +33,7 @@ static uint8_t tos_of(const struct dlcp_protocol *protocol, const struct control
 
 	if (control->kind == CONTROL_PASSED)
 		message = dlcp_outgoing_find(protocol, control->peer, &control->key);
-	return message ? dlcp_class_tos(protocol, message->queue, CLASS_RELIABLE) : control_tos();
+	return message ? dlcp_class_tos(protocol, message->progress.queue, CLASS_RELIABLE) : control_tos();
 }
 
 /* Write what a control intent asks for into control_packet; its length, or 0 when it is pointless by now. */
@@ -42,7 +49,7 @@ static size_t build_control(struct dlcp_protocol *protocol, const struct control
 
 	dlcp_fill_header(protocol, types[control->kind], &control->key, &header);
 	if (control->kind == CONTROL_STOP)
-		header.offset = dlcp_peer(protocol, control->peer)->incarnation;
+		header.offset = dlcp_peer(protocol, control->peer)->liveness.incarnation;
 	else if (control->kind == CONTROL_DONE || control->kind == CONTROL_PASSED)
 		header.offset = protocol->config.incarnation;
 	switch (control->kind) {
@@ -53,8 +60,8 @@ static size_t build_control(struct dlcp_protocol *protocol, const struct control
 			return 0;
 		dlcp_header_encode(&header, bytes);
 		protocol->statistics.dones_sent++;
-		return dlcp_done_encode(&(struct dlcp_done){ message->packets, control->round, message->energy,
-							     message->must_arrive }, bytes);
+		return dlcp_done_encode(&(struct dlcp_done){ message->count, control->round, message->tags.energy,
+							     message->tags.must_arrive }, bytes);
 	case CONTROL_NACK: return dlcp_build_nack(protocol, control, &header, bytes);
 	case CONTROL_WAIT:
 		header.flags = DLCP_FLAG_WAIT;
@@ -71,8 +78,8 @@ static size_t build_control(struct dlcp_protocol *protocol, const struct control
 
 bool dlcp_poll_control(struct dlcp_protocol *protocol, uint64_t now_ns, struct dlcp_burst *burst)
 {
-	while (protocol->control_head != protocol->control_tail) {
-		struct control control = protocol->control[protocol->control_head++ & (protocol->control_room - 1)];
+	while (protocol->control.head != protocol->control.tail) {
+		struct control control = protocol->control.packets[protocol->control.head++ & (protocol->control.room - 1)];
 		size_t bytes = build_control(protocol, &control);
 
 		if (bytes)
@@ -96,12 +103,12 @@ static bool build_probe(struct dlcp_protocol *protocol, struct peer *peer, uint8
 	dlcp_header_encode(&header, protocol->control_packet);
 	control_burst(protocol, peer->rank, tos, DLCP_HEADER_BYTES, now_ns, burst);
 	if (greeting) {
-		peer->greeted = true;
-		peer->greeted_ns = now_ns;
-		peer->greetings++;
+		peer->liveness.greeted = true;
+		peer->liveness.greeted_ns = now_ns;
+		peer->liveness.greetings++;
 		protocol->statistics.greetings_sent++;
 	} else {
-		peer->lanes[queue]->probes++;
+		peer->sending.lanes[queue]->probes++;
 		protocol->statistics.probes_sent++;
 	}
 	return true;
@@ -110,16 +117,16 @@ static bool build_probe(struct dlcp_protocol *protocol, struct peer *peer, uint8
 /* Acknowledgements and probes: what follows from a peer's state alone. */
 bool dlcp_poll_peer(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns, struct dlcp_burst *burst)
 {
-	if (peer->gone)
+	if (peer->liveness.gone)
 		return false;
-	if (peer->ack_at_ns <= now_ns) {
+	if (peer->receiving.ack_at_ns <= now_ns) {
 		dlcp_build_ack(protocol, peer, now_ns, protocol->control_packet);
 		protocol->statistics.acks_sent++;
 		return control_burst(protocol, peer->rank, control_tos(), DLCP_ACK_BYTES, now_ns, burst);
 	}
 	if (dlcp_greeting_time(protocol, peer) <= now_ns)
 		return build_probe(protocol, peer, DLCP_CONTROL_QUEUE, now_ns, burst);
-	if (dlcp_records_full(peer) || !peer->in_flight)
+	if (dlcp_records_full(peer) || !peer->sending.in_flight)
 		return false;
 	for (uint8_t queue = 0; queue < DLCP_QUEUES; queue++)
 		if (dlcp_lane_timer(protocol, peer, queue) <= now_ns)

@@ -36,10 +36,11 @@ bool dlcp_peer_add(struct dlcp_protocol *protocol, uint16_t rank, uint64_t now_n
 	if (!peer)
 		return false;
 	peer->rank = rank;
-	peer->loss_check_ns = peer->done_hint_ns = peer->ack_at_ns = peer->unheard_since_ns = NEVER;
-	peer->deadline_hint_ns = NEVER;
-	peer->heard_ns = peer->owed_since_ns = now_ns;
-	peer->congestion = dlcp_congestion_find(protocol->config.congestion_control);
+	peer->sending.loss_check_ns = peer->sending.done_hint_ns = NEVER;
+	peer->receiving.ack_at_ns = peer->receiving.deadline_hint_ns = NEVER;
+	peer->liveness.unheard_since_ns = peer->turn.due_ns = NEVER;
+	peer->liveness.heard_ns = peer->liveness.owed_since_ns = now_ns;
+	peer->sending.congestion = dlcp_congestion_find(protocol->config.congestion_control);
 	peer->number = protocol->peer_count++;
 	protocol->peers[rank] = peer;
 	*(protocol->peer_tail ? &protocol->peer_tail->next : &protocol->peer_head) = peer;
@@ -58,7 +59,7 @@ static bool open_lane(struct dlcp_protocol *protocol, struct peer *peer, uint8_t
 	};
 	struct lane *lane;
 
-	if (peer->lanes[queue])
+	if (peer->sending.lanes[queue])
 		return true;
 	if (!dlcp_schedule_reserve_lane(protocol, queue))
 		return false;
@@ -69,21 +70,21 @@ static bool open_lane(struct dlcp_protocol *protocol, struct peer *peer, uint8_t
 	lane->queue = queue;
 	lane->control = lane->congestion_state;
 	if (dlcp_controlled_by(protocol, queue) != queue)
-		lane->control = peer->lanes[dlcp_controlled_by(protocol, queue)]->congestion_state;
+		lane->control = peer->sending.lanes[dlcp_controlled_by(protocol, queue)]->congestion_state;
 	else
-		peer->congestion->init(lane->control, &control);
-	protocol->lane_count[queue]++;
-	peer->lanes[queue] = lane;
+		peer->sending.congestion->init(lane->control, &control);
+	protocol->schedule.lane_count[queue]++;
+	peer->sending.lanes[queue] = lane;
 	return true;
 }
 
 bool dlcp_peer_begin_receiving(struct dlcp_protocol *protocol, struct peer *peer)
 {
-	if (!peer->records) {
-		peer->records = calloc(RECORDS_LEAST, sizeof *peer->records);
-		if (!peer->records)
+	if (!peer->sending.records) {
+		peer->sending.records = calloc(RECORDS_LEAST, sizeof *peer->sending.records);
+		if (!peer->sending.records)
 			return false;
-		peer->records_room = RECORDS_LEAST;
+		peer->sending.records_room = RECORDS_LEAST;
 	}
 	return open_lane(protocol, peer, dlcp_controlled_by(protocol, DLCP_CONTROL_QUEUE)) &&
 	       open_lane(protocol, peer, DLCP_CONTROL_QUEUE);
@@ -106,9 +107,9 @@ void dlcp_peers_free(struct dlcp_protocol *protocol)
 	for (struct peer *next, *peer = protocol->peer_head; peer; peer = next) {
 		next = peer->next;
 		for (uint32_t queue = 0; queue < DLCP_QUEUES; queue++)
-			free(peer->lanes[queue]);
-		free(peer->records);
-		free(peer->finished);
+			free(peer->sending.lanes[queue]);
+		free(peer->sending.records);
+		free(peer->receiving.finished);
 		free(peer);
 	}
 	free(protocol->peers);

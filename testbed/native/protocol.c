@@ -5,11 +5,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "acknowledge.h"
+#include "codepoint.h"
+#include "control.h"
+#include "incoming.h"
+#include "liveness.h"
 #include "outgoing.h"
-#include "protocol_internal.h"
-#include "peers.h"
+#include "receiver.h"
+#include "recovery.h"
 #include "schedule.h"
-#include "state.h"
+#include "sender.h"
+#include "stash.h"
 
 /* Time of a fast link that one burst may take and one acknowledgement may stand for: less than a host's scheduler adds,
  * and at 10 Gbit/s and above no system call has more packets than GSO takes. */
@@ -70,18 +76,18 @@ struct dlcp_protocol *dlcp_protocol_new(const struct dlcp_config *config, char *
 	protocol->ecn = dlcp_congestion_find(config->congestion_control)->needs_ecn;
 	protocol->burst_packets = packets_in(protocol, BURST_NS, BURST_PACKETS, DLCP_BURST_PACKETS);
 	protocol->ack_every = packets_in(protocol, BURST_NS, ACK_EVERY, ACK_EVERY_MOST);
-	protocol->gone_rank = -1;
+	protocol->gone.rank = -1;
 	protocol->stash.most = protocol->config.stash_bytes / sizeof(struct stashed);
 	return protocol;
 }
 
 static void free_messages(struct peer *peer)
 {
-	for (struct outgoing *next, *message = peer->waiting_head; message; message = next) {
+	for (struct outgoing *next, *message = peer->sending.waiting_head; message; message = next) {
 		next = message->waiting_next;
 		dlcp_outgoing_free(message);
 	}
-	for (struct incoming *next, *message = peer->expected_head; message; message = next) {
+	for (struct incoming *next, *message = peer->receiving.expected_head; message; message = next) {
 		next = message->next;
 		dlcp_incoming_free(message);
 	}
@@ -102,11 +108,11 @@ void dlcp_protocol_free(struct dlcp_protocol *protocol)
 		next = message->next;
 		dlcp_incoming_free(message);
 	}
-	for (struct finished *next, *finished = protocol->finished_head; finished; finished = next) {
+	for (struct finished *next, *finished = protocol->completions.head; finished; finished = next) {
 		next = finished->next;
 		free(finished);
 	}
-	for (struct finished *next, *finished = protocol->free_finished; finished; finished = next) {
+	for (struct finished *next, *finished = protocol->completions.free; finished; finished = next) {
 		next = finished->next;
 		free(finished);
 	}
@@ -114,7 +120,7 @@ void dlcp_protocol_free(struct dlcp_protocol *protocol)
 	dlcp_schedule_free(protocol);
 	dlcp_table_free(&protocol->outgoing);
 	dlcp_table_free(&protocol->incoming);
-	free(protocol->control);
+	free(protocol->control.packets);
 	free(protocol->tensors);
 	free(protocol->scratch);
 	free(protocol);
@@ -186,19 +192,19 @@ int dlcp_protocol_add_peer(struct dlcp_protocol *protocol, uint16_t rank, uint64
 
 int dlcp_protocol_has_completion(const struct dlcp_protocol *protocol)
 {
-	return protocol->finished_head != NULL;
+	return protocol->completions.head != NULL;
 }
 
 int dlcp_protocol_poll_completion(struct dlcp_protocol *protocol, struct dlcp_completion *completion)
 {
-	struct finished *finished = protocol->finished_head;
+	struct finished *finished = protocol->completions.head;
 
 	if (!finished)
 		return 0;
 	*completion = finished->completion;
-	protocol->finished_head = finished->next;
-	finished->next = protocol->free_finished;
-	protocol->free_finished = finished;
+	protocol->completions.head = finished->next;
+	finished->next = protocol->completions.free;
+	protocol->completions.free = finished;
 	return 1;
 }
 
@@ -257,9 +263,9 @@ void dlcp_protocol_input(struct dlcp_protocol *protocol, const uint8_t *bytes, s
 	protocol->statistics.packets_received++;
 	protocol->statistics.bytes_received += size;
 	protocol->statistics.packets_ce += ce;
-	peer->heard = true;
-	peer->heard_ns = now_ns;
-	peer->greetings = 0;
+	peer->liveness.heard = true;
+	peer->liveness.heard_ns = now_ns;
+	peer->liveness.greetings = 0;
 	if (type == DLCP_ACK) {
 		protocol->statistics.acks_received++;
 		dlcp_on_ack(protocol, peer, &ack, received_ns, now_ns);
@@ -271,9 +277,9 @@ void dlcp_protocol_input(struct dlcp_protocol *protocol, const uint8_t *bytes, s
 
 static void run_timers(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns)
 {
-	if (peer->gone)
+	if (peer->liveness.gone)
 		return;
-	if (peer->loss_check_ns <= now_ns)
+	if (peer->sending.loss_check_ns <= now_ns)
 		dlcp_detect_losses(protocol, peer, now_ns);
 	dlcp_run_done_timers(protocol, peer, now_ns);
 	dlcp_run_deadlines(protocol, peer, now_ns);
@@ -309,7 +315,7 @@ int dlcp_protocol_poll_transmit(struct dlcp_protocol *protocol, uint64_t now_ns,
 
 uint64_t dlcp_protocol_next_timer(struct dlcp_protocol *protocol, uint64_t now_ns)
 {
-	return protocol->control_head != protocol->control_tail ? now_ns : dlcp_schedule_time(protocol, now_ns);
+	return protocol->control.head != protocol->control.tail ? now_ns : dlcp_schedule_time(protocol, now_ns);
 }
 
 uint32_t dlcp_protocol_sending(const struct dlcp_protocol *protocol)
@@ -337,18 +343,18 @@ int dlcp_protocol_peer_statistics(const struct dlcp_protocol *protocol, uint16_t
 	if (!peer)
 		return DLCP_ERROR_ARGUMENT;
 	for (uint32_t queue = 0; queue < DLCP_QUEUES; queue++)
-		if (peer->lanes[queue] && peer->lanes[queue]->ordinal)
-			window = fmax(window, peer->congestion->window(peer->lanes[queue]->control));
+		if (peer->sending.lanes[queue] && peer->sending.lanes[queue]->ordinal)
+			window = fmax(window, peer->sending.congestion->window(peer->sending.lanes[queue]->control));
 	*statistics = (struct dlcp_peer_statistics){
 		.rank = rank,
-		.gone = peer->gone,
-		.min_rtt_ns = peer->min_rtt_ns,
-		.srtt_ns = peer->srtt_ns,
-		.rttvar_ns = peer->rttvar_ns,
+		.gone = peer->liveness.gone,
+		.min_rtt_ns = peer->path.min_rtt_ns,
+		.srtt_ns = peer->path.srtt_ns,
+		.rttvar_ns = peer->path.rttvar_ns,
 		.window = window,
-		.in_flight = peer->in_flight,
-		.sent = peer->sent,
-		.lost = peer->lost,
+		.in_flight = peer->sending.in_flight,
+		.sent = peer->sending.sent,
+		.lost = peer->sending.lost,
 	};
 	return DLCP_OK;
 }

@@ -1,22 +1,19 @@
 /* The receiving half: placement by offset, and the verdict on DONE. Acknowledgements are in acknowledge.c. */
+#include "receiver.h"
+
 #include <math.h>
 #include <stdlib.h>
 
 #include "elements.h"
-#include "peers.h"
-#include "protocol_internal.h"
+#include "incoming.h"
+#include "liveness.h"
 #include "schedule.h"
-#include "state.h"
+#include "stash.h"
 
 #define ROUNDING 1e-9 /* of the energy: far above what adding up millions of packets in another order changes */
 
 static void apply_stashed(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_key *key,
 			  uint64_t now_ns);
-
-struct incoming *dlcp_incoming_find(const struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key)
-{
-	return (struct incoming *)dlcp_table_find(&protocol->incoming, peer, key);
-}
 
 /* The newest message that is over, of a tensor and leg. */
 static struct over *newest_finished(struct peer *peer, const struct dlcp_key *key)
@@ -24,46 +21,12 @@ static struct over *newest_finished(struct peer *peer, const struct dlcp_key *ke
 	static struct over none; /* of tensors that were not expected yet: never written */
 	uint32_t at = (uint32_t)key->tensor * DLCP_LEGS + key->leg;
 
-	return key->tensor < peer->finished_tensors ? &peer->finished[at] : &none;
+	return key->tensor < peer->receiving.finished_tensors ? &peer->receiving.finished[at] : &none;
 }
 
 static bool is_over(struct peer *peer, const struct dlcp_key *key)
 {
 	return dlcp_age(key) <= newest_finished(peer, key)->age;
-}
-
-/* A recycled message with room for so many packets, or NULL. */
-static struct incoming *take(struct dlcp_protocol *protocol, uint32_t packets)
-{
-	struct incoming *message = protocol->free_incoming;
-	size_t words = ((size_t)packets + 63) / 64;
-
-	if (message)
-		protocol->free_incoming = message->next;
-	else
-		message = calloc(1, sizeof *message);
-	if (!message)
-		return NULL;
-	if (message->capacity < packets) {
-		free(message->bitmap);
-		message->bitmap = malloc(words * sizeof *message->bitmap);
-		message->capacity = message->bitmap ? packets : 0;
-	}
-	message->finished = message->bitmap ? dlcp_take_completion(protocol) : NULL;
-	if (!message->finished) {
-		message->next = protocol->free_incoming;
-		protocol->free_incoming = message;
-		return NULL;
-	}
-	memset(message->bitmap, 0, words * sizeof *message->bitmap);
-	return message;
-}
-
-void dlcp_incoming_free(struct incoming *message)
-{
-	free(message->bitmap);
-	free(message->finished);
-	free(message);
 }
 
 /* Everything of a message but its place in the lists. */
@@ -103,7 +66,7 @@ static void count_from_first(struct peer *peer, struct incoming *message)
 
 		if (closing->after_first_ns && message->first_ns)
 			closing->at_ns = dlcp_earlier(closing->at_ns, message->first_ns + closing->after_first_ns);
-		peer->deadline_hint_ns = dlcp_earlier(peer->deadline_hint_ns, closing->at_ns);
+		peer->receiving.deadline_hint_ns = dlcp_earlier(peer->receiving.deadline_hint_ns, closing->at_ns);
 	}
 }
 
@@ -125,18 +88,6 @@ static void begin_deadlines(struct peer *peer, struct incoming *message, const s
 	count_from_first(peer, message);
 }
 
-static void enlist(struct dlcp_protocol *protocol, struct peer *peer, struct incoming *message, uint64_t now_ns)
-{
-	dlcp_table_add(&protocol->incoming, &message->entry);
-	if (!peer->expected_head && !peer->waiting_head)
-		peer->owed_since_ns = now_ns;
-	message->next = NULL;
-	message->prev = peer->expected_tail;
-	*(peer->expected_tail ? &peer->expected_tail->next : &peer->expected_head) = message;
-	peer->expected_tail = message;
-	protocol->receiving++;
-}
-
 static bool deadlines_valid(const struct dlcp_destination *to)
 {
 	if (to->deadline_count > DLCP_DEADLINES)
@@ -152,15 +103,15 @@ static bool grow_finished(struct peer *peer, uint32_t tensors)
 {
 	struct over *grown;
 
-	if (peer->finished_tensors >= tensors)
+	if (peer->receiving.finished_tensors >= tensors)
 		return true;
-	grown = realloc(peer->finished, (size_t)tensors * DLCP_LEGS * sizeof *grown);
+	grown = realloc(peer->receiving.finished, (size_t)tensors * DLCP_LEGS * sizeof *grown);
 	if (!grown)
 		return false;
-	memset(grown + (size_t)peer->finished_tensors * DLCP_LEGS, 0,
-	       (size_t)(tensors - peer->finished_tensors) * DLCP_LEGS * sizeof *grown);
-	peer->finished = grown;
-	peer->finished_tensors = tensors;
+	memset(grown + (size_t)peer->receiving.finished_tensors * DLCP_LEGS, 0,
+	       (size_t)(tensors - peer->receiving.finished_tensors) * DLCP_LEGS * sizeof *grown);
+	peer->receiving.finished = grown;
+	peer->receiving.finished_tensors = tensors;
 	return true;
 }
 
@@ -181,7 +132,7 @@ int dlcp_protocol_receive(struct dlcp_protocol *protocol, uint16_t rank, const s
 				 "receive from rank %u: tensor %u: a buffer not aligned to its elements, or placement, "
 				 "bound or deadline out of range",
 				 rank, key->tensor);
-	if (peer->gone) {
+	if (peer->liveness.gone) {
 		dlcp_protocol_gone(protocol); /* its sentence */
 		return DLCP_ERROR_PEER_GONE;
 	}
@@ -190,30 +141,20 @@ int dlcp_protocol_receive(struct dlcp_protocol *protocol, uint16_t rank, const s
 				 "receive from rank %u: tensor %u of iteration %u is expected already, or is over",
 				 rank, key->tensor, key->iteration);
 	message = dlcp_peer_begin_receiving(protocol, peer) && grow_finished(peer, protocol->tensor_count) ?
-			  take(protocol, dlcp_packets_of(to->elements, tensor->shape.dtype)) :
+			  dlcp_incoming_take(protocol, dlcp_packets_of(to->elements, tensor->shape.dtype)) :
 			  NULL;
 	if (!message)
 		return dlcp_fail(protocol, DLCP_ERROR_MEMORY, "no memory for a message of %u elements", to->elements);
 	message->entry.peer = rank;
 	message->entry.key = *key;
 	prepare(message, &tensor->shape, to, now_ns);
-	enlist(protocol, peer, message, now_ns);
+	dlcp_incoming_list(protocol, peer, message, now_ns);
 	apply_stashed(protocol, peer, key, now_ns);
 	message = to->deadline_count && !tensor->shape.must_arrive ? dlcp_incoming_find(protocol, rank, key) : NULL;
 	if (message)
 		begin_deadlines(peer, message, to);
 	dlcp_reschedule(protocol, peer, now_ns);
 	return DLCP_OK;
-}
-
-static void unlink_incoming(struct dlcp_protocol *protocol, struct peer *peer, struct incoming *message)
-{
-	dlcp_table_remove(&protocol->incoming, &message->entry);
-	*(message->prev ? &message->prev->next : &peer->expected_head) = message->next;
-	*(message->next ? &message->next->prev : &peer->expected_tail) = message->prev;
-	message->next = protocol->free_incoming;
-	protocol->free_incoming = message;
-	protocol->receiving--;
 }
 
 static void push_stop(struct dlcp_protocol *protocol, uint16_t peer, const struct dlcp_key *key, uint64_t delivered)
@@ -287,7 +228,7 @@ static void finish(struct dlcp_protocol *protocol, struct peer *peer, struct inc
 	protocol->statistics.lost_bytes += bytes - message->delivered_bytes;
 	dlcp_complete(protocol, message->finished);
 	message->finished = NULL;
-	unlink_incoming(protocol, peer, message);
+	dlcp_incoming_unlist(protocol, peer, message);
 }
 
 /* No more of the energy is missing than may be. Both ends add up the same numbers in different orders. */
@@ -323,10 +264,11 @@ static bool satisfied(const struct dlcp_protocol *protocol, const struct incomin
 /* Close what a deadline that has come is satisfied with. A message that has less goes on until a packet makes it enough. */
 void dlcp_run_deadlines(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns)
 {
-	if (peer->deadline_hint_ns > now_ns)
+	uint64_t hint_ns = NEVER;
+
+	if (peer->receiving.deadline_hint_ns > now_ns)
 		return;
-	peer->deadline_hint_ns = NEVER;
-	for (struct incoming *next, *message = peer->expected_head; message; message = next) {
+	for (struct incoming *next, *message = peer->receiving.expected_head; message; message = next) {
 		next = message->next;
 		if (closes(message, now_ns)) {
 			finish(protocol, peer, message, now_ns);
@@ -334,8 +276,9 @@ void dlcp_run_deadlines(struct dlcp_protocol *protocol, struct peer *peer, uint6
 		}
 		for (uint32_t i = 0; i < message->closings; i++)
 			if (message->closing[i].at_ns > now_ns)
-				peer->deadline_hint_ns = dlcp_earlier(peer->deadline_hint_ns, message->closing[i].at_ns);
+				hint_ns = dlcp_earlier(hint_ns, message->closing[i].at_ns);
 	}
+	peer->receiving.deadline_hint_ns = hint_ns;
 }
 
 /* Put a packet's elements, and how many ranks' values they sum up, where they belong. */

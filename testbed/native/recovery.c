@@ -1,36 +1,37 @@
 /* What acknowledgements tell a sender: round-trip times, losses, progress. Nothing is ever presumed lost without
  * evidence: a packet of the same queue that left later and arrived. When evidence is overdue, a PROBE asks for it. */
+#include "recovery.h"
+
 #include <stdlib.h>
 
 #include "outgoing.h"
-#include "protocol_internal.h"
 #include "timeouts.h"
 
 enum { MIN_RTT_WINDOW_S = 15 }; /* two of these are remembered: routes may change, standing queues must not count */
 
 static struct record *record_of(const struct peer *peer, uint32_t sequence)
 {
-	return &peer->records[sequence & (peer->records_room - 1)];
+	return &peer->sending.records[sequence & (peer->sending.records_room - 1)];
 }
 
 /* True if no transmission can be remembered any more: the oldest one in flight is as far back as the ring has room. Ends by
  * forgotten_at. */
 bool dlcp_records_full(const struct peer *peer)
 {
-	return peer->next_sequence - peer->oldest + DLCP_BURST_PACKETS + 1 >= peer->records_room;
+	return peer->sending.next_sequence - peer->sending.oldest + DLCP_BURST_PACKETS + 1 >= peer->sending.records_room;
 }
 
 /* Transmissions that may overtake one of which nothing is heard. */
 static uint32_t overtaken_most(const struct peer *peer)
 {
-	return peer->records_room / 2;
+	return peer->sending.records_room / 2;
 }
 
 /* When a transmission in flight counts as lost because so many others left after it: only so many can be remembered. A
  * queue that higher ones starve must not hold them up for longer than a timeout. NEVER while it can be remembered. */
 static uint64_t forgotten_at(const struct dlcp_protocol *protocol, const struct peer *peer, uint32_t sequence)
 {
-	if (peer->next_sequence - sequence < overtaken_most(peer))
+	if (peer->sending.next_sequence - sequence < overtaken_most(peer))
 		return NEVER;
 	return record_of(peer, sequence)->sent_ns + dlcp_timeout(protocol, peer, 0);
 }
@@ -38,30 +39,30 @@ static uint64_t forgotten_at(const struct dlcp_protocol *protocol, const struct 
 /* Remember twice as many transmissions. Without memory for that, those in flight stay as few as can be remembered. */
 static void remember_more(struct peer *peer)
 {
-	uint32_t room = 2 * peer->records_room;
+	uint32_t room = 2 * peer->sending.records_room, next = peer->sending.next_sequence;
 	struct record *grown = calloc(room, sizeof *grown);
 
 	if (!grown)
 		return;
-	for (uint32_t back = 1; back <= peer->remembered; back++)
-		grown[(peer->next_sequence - back) & (room - 1)] = *record_of(peer, peer->next_sequence - back);
-	free(peer->records);
-	peer->records = grown;
-	peer->records_room = room;
+	for (uint32_t back = 1; back <= peer->sending.remembered; back++)
+		grown[(next - back) & (room - 1)] = *record_of(peer, next - back);
+	free(peer->sending.records);
+	peer->sending.records = grown;
+	peer->sending.records_room = room;
 }
 
 /* Note a transmission in a queue; the caller fills message, outgoing, packet and class. */
 struct record *dlcp_record(struct dlcp_protocol *protocol, struct peer *peer, uint8_t queue, uint64_t now_ns,
 			   uint32_t *sequence)
 {
-	struct lane *lane = peer->lanes[queue];
+	struct lane *lane = peer->sending.lanes[queue];
 	struct record *record;
 
-	if (peer->next_sequence - peer->oldest + DLCP_BURST_PACKETS + 1 >= peer->records_room / 2 &&
-	    peer->records_room < RECORDS_MOST)
+	if (peer->sending.next_sequence - peer->sending.oldest + DLCP_BURST_PACKETS + 1 >= peer->sending.records_room / 2 &&
+	    peer->sending.records_room < RECORDS_MOST)
 		remember_more(peer);
-	*sequence = peer->next_sequence++;
-	peer->remembered += peer->remembered < peer->records_room;
+	*sequence = peer->sending.next_sequence++;
+	peer->sending.remembered += peer->sending.remembered < peer->sending.records_room;
 	record = record_of(peer, *sequence);
 	*record = (struct record){
 		.sent_ns = now_ns,
@@ -70,7 +71,8 @@ struct record *dlcp_record(struct dlcp_protocol *protocol, struct peer *peer, ui
 		.state = IN_FLIGHT,
 	};
 	lane->progress_ns = now_ns;
-	peer->loss_check_ns = dlcp_earlier(peer->loss_check_ns, forgotten_at(protocol, peer, peer->oldest));
+	peer->sending.loss_check_ns =
+		dlcp_earlier(peer->sending.loss_check_ns, forgotten_at(protocol, peer, peer->sending.oldest));
 	return record;
 }
 
@@ -87,15 +89,15 @@ static void smooth(uint64_t *srtt_ns, uint64_t *rttvar_ns, uint64_t rtt_ns)
  * time only. */
 static void sample_rtt(struct peer *peer, struct lane *lane, uint64_t rtt_ns, uint64_t now_ns)
 {
-	if (!peer->min_rtt_ns || now_ns - peer->min_rtt_since_ns > MIN_RTT_WINDOW_S * SECOND) {
-		peer->old_min_rtt_ns = peer->min_rtt_ns;
-		peer->min_rtt_ns = rtt_ns;
-		peer->min_rtt_since_ns = now_ns;
-	} else if (rtt_ns < peer->min_rtt_ns) {
-		peer->min_rtt_ns = rtt_ns;
+	if (!peer->path.min_rtt_ns || now_ns - peer->path.min_rtt_since_ns > MIN_RTT_WINDOW_S * SECOND) {
+		peer->path.old_min_rtt_ns = peer->path.min_rtt_ns;
+		peer->path.min_rtt_ns = rtt_ns;
+		peer->path.min_rtt_since_ns = now_ns;
+	} else if (rtt_ns < peer->path.min_rtt_ns) {
+		peer->path.min_rtt_ns = rtt_ns;
 	}
-	if (!peer->srtt_ns || lane)
-		smooth(&peer->srtt_ns, &peer->rttvar_ns, rtt_ns);
+	if (!peer->path.srtt_ns || lane)
+		smooth(&peer->path.srtt_ns, &peer->path.rttvar_ns, rtt_ns);
 	if (lane) {
 		smooth(&lane->srtt_ns, &lane->rttvar_ns, rtt_ns);
 		lane->latest_rtt_ns = rtt_ns;
@@ -104,14 +106,16 @@ static void sample_rtt(struct peer *peer, struct lane *lane, uint64_t rtt_ns, ui
 
 static uint64_t min_rtt(const struct peer *peer)
 {
-	return peer->old_min_rtt_ns && peer->old_min_rtt_ns < peer->min_rtt_ns ? peer->old_min_rtt_ns : peer->min_rtt_ns;
+	const struct path *path = &peer->path;
+
+	return path->old_min_rtt_ns ? dlcp_earlier(path->old_min_rtt_ns, path->min_rtt_ns) : path->min_rtt_ns;
 }
 
 static void leaves_flight(struct peer *peer, const struct record *record)
 {
 	if (record->message) {
-		peer->in_flight--;
-		peer->lanes[record->queue]->in_flight--;
+		peer->sending.in_flight--;
+		peer->sending.lanes[record->queue]->in_flight--;
 	}
 }
 
@@ -123,18 +127,18 @@ static struct outgoing *message_of(const struct record *record)
 
 static void record_arrived(struct dlcp_protocol *protocol, struct peer *peer, struct record *record, uint64_t now_ns)
 {
-	struct lane *lane = peer->lanes[record->queue];
+	struct lane *lane = peer->sending.lanes[record->queue];
 	struct outgoing *message = message_of(record);
 
 	if (record->state == LOST && record->message) {
 		protocol->statistics.losses_spurious++;
 		/* paths differ by more than was thought: wait longer, at most a round trip */
-		peer->reorder_ns = peer->reorder_ns * 2 < peer->srtt_ns ? peer->reorder_ns * 2 : peer->srtt_ns;
+		peer->path.reorder_ns = dlcp_earlier(2 * peer->path.reorder_ns, peer->path.srtt_ns);
 	}
 	if (record->message)
-		peer->unheard_since_ns = NEVER;
+		peer->liveness.unheard_since_ns = NEVER;
 	else if (record->queue != DLCP_CONTROL_QUEUE)
-		peer->probe_heard = true;
+		peer->liveness.probe_heard = true;
 	if (record->state == IN_FLIGHT)
 		leaves_flight(peer, record);
 	record->state = ARRIVED;
@@ -145,7 +149,7 @@ static void record_arrived(struct dlcp_protocol *protocol, struct peer *peer, st
 	}
 	lane->progress_ns = now_ns;
 	lane->probes = 0;
-	if (message && message->state[record->packet] != ARRIVED) {
+	if (message && message->packets.state[record->packet] != ARRIVED) {
 		dlcp_set_state(message, record->packet, ARRIVED);
 		dlcp_outgoing_changed(protocol, message, now_ns);
 	}
@@ -160,9 +164,10 @@ static void record_lost(struct dlcp_protocol *protocol, struct peer *peer, struc
 	record->state = LOST;
 	if (!record->message)
 		return;
-	peer->lost++;
+	peer->sending.lost++;
 	protocol->statistics.losses_detected++;
-	if (message && message->state[record->packet] == IN_FLIGHT && message->latest[record->packet] == sequence) {
+	if (message && message->packets.state[record->packet] == IN_FLIGHT &&
+	    message->packets.latest[record->packet] == sequence) {
 		dlcp_set_state(message, record->packet, LOST);
 		dlcp_outgoing_changed(protocol, message, now_ns);
 	}
@@ -172,10 +177,10 @@ static void record_lost(struct dlcp_protocol *protocol, struct peer *peer, struc
  * of their part in a queue is followed by lower ones only: what left later and lower cannot overtake either. */
 static uint64_t newest_proof_ns(const struct dlcp_protocol *protocol, const struct peer *peer, uint8_t queue)
 {
-	uint64_t newest_ns = peer->lanes[queue]->any_acked ? peer->lanes[queue]->newest_sent_ns : 0;
+	uint64_t newest_ns = peer->sending.lanes[queue]->any_acked ? peer->sending.lanes[queue]->newest_sent_ns : 0;
 
 	for (uint32_t lower = 0; dlcp_messages_sink(protocol) && lower < queue; lower++) {
-		const struct lane *lane = peer->lanes[lower];
+		const struct lane *lane = peer->sending.lanes[lower];
 
 		if (lane && lane->any_acked && lane->newest_sent_ns > newest_ns)
 			newest_ns = lane->newest_sent_ns;
@@ -188,14 +193,14 @@ static uint64_t newest_proof_ns(const struct dlcp_protocol *protocol, const stru
 static uint64_t lost_at(const struct dlcp_protocol *protocol, const struct peer *peer, const struct record *record,
 			uint64_t now_ns)
 {
-	const struct lane *lane = peer->lanes[record->queue];
+	const struct lane *lane = peer->sending.lanes[record->queue];
 	int32_t overtaken_by = lane->any_acked ? (int32_t)(lane->newest_ordinal - record->ordinal) : 0;
 	uint64_t srtt_ns = dlcp_lane_rtt(peer, lane), patience_ns = dlcp_patience(peer, lane);
 	uint64_t proof_ns = newest_proof_ns(protocol, peer, record->queue);
 
 	if (overtaken_by <= 0 && proof_ns <= record->sent_ns)
 		return NEVER;
-	if (proof_ns >= record->sent_ns + srtt_ns + peer->reorder_ns)
+	if (proof_ns >= record->sent_ns + srtt_ns + peer->path.reorder_ns)
 		return now_ns;
 	if (overtaken_by >= REORDER_PACKETS)
 		return record->sent_ns + patience_ns;
@@ -212,10 +217,10 @@ static bool holds_back(const struct record *record)
  * have left. */
 static uint32_t suspects(const struct peer *peer)
 {
-	uint32_t known = peer->next_sequence - peer->oldest, found = 0;
+	uint32_t known = peer->sending.next_sequence - peer->sending.oldest, found = 0;
 
-	if (peer->any_acked && peer->newest_acked - peer->oldest < known)
-		found = peer->newest_acked - peer->oldest + 1;
+	if (peer->sending.any_acked && peer->sending.newest_acked - peer->sending.oldest < known)
+		found = peer->sending.newest_acked - peer->sending.oldest + 1;
 	if (known >= overtaken_most(peer) && known - overtaken_most(peer) + 1 > found)
 		found = known - overtaken_most(peer) + 1;
 	return found;
@@ -227,8 +232,8 @@ void dlcp_detect_losses(struct dlcp_protocol *protocol, struct peer *peer, uint6
 	struct dlcp_congestion_loss losses[DLCP_QUEUES] = { { 0 } };
 	uint32_t count = suspects(peer);
 
-	peer->loss_check_ns = NEVER;
-	for (uint32_t sequence = peer->oldest; count; count--, sequence++) {
+	peer->sending.loss_check_ns = NEVER;
+	for (uint32_t sequence = peer->sending.oldest; count; count--, sequence++) {
 		struct record *record = record_of(peer, sequence);
 		uint64_t at;
 
@@ -236,8 +241,8 @@ void dlcp_detect_losses(struct dlcp_protocol *protocol, struct peer *peer, uint6
 			continue;
 		at = dlcp_earlier(lost_at(protocol, peer, record, now_ns), forgotten_at(protocol, peer, sequence));
 		if (at > now_ns) {
-			if (at < peer->loss_check_ns)
-				peer->loss_check_ns = at;
+			if (at < peer->sending.loss_check_ns)
+				peer->sending.loss_check_ns = at;
 			continue;
 		}
 		if (record->message) {
@@ -248,16 +253,16 @@ void dlcp_detect_losses(struct dlcp_protocol *protocol, struct peer *peer, uint6
 		}
 		record_lost(protocol, peer, record, sequence, now_ns);
 	}
-	while (peer->oldest != peer->next_sequence && !holds_back(record_of(peer, peer->oldest)))
-		peer->oldest++;
+	while (peer->sending.oldest != peer->sending.next_sequence && !holds_back(record_of(peer, peer->sending.oldest)))
+		peer->sending.oldest++;
 	for (uint32_t queue = 0; queue < DLCP_QUEUES; queue++) {
 		struct dlcp_congestion_loss *loss = &losses[queue];
 
 		if (!loss->lost)
 			continue;
 		loss->now_ns = now_ns;
-		loss->srtt_ns = dlcp_lane_rtt(peer, peer->lanes[queue]);
-		peer->congestion->on_loss(peer->lanes[queue]->control, loss);
+		loss->srtt_ns = dlcp_lane_rtt(peer, peer->sending.lanes[queue]);
+		peer->sending.congestion->on_loss(peer->sending.lanes[queue]->control, loss);
 	}
 }
 
@@ -285,9 +290,9 @@ static void tell_congestion(const struct dlcp_protocol *protocol, struct peer *p
 		if (!acked[queue])
 			continue;
 		together[by] += acked[queue];
-		dlcp_note_visits(protocol, peer->lanes[queue], queue);
-		limited[by] |= peer->lanes[queue]->window_limited;
-		peer->lanes[queue]->window_limited = false;
+		dlcp_note_visits(protocol, peer->sending.lanes[queue]);
+		limited[by] |= peer->sending.lanes[queue]->window_limited;
+		peer->sending.lanes[queue]->window_limited = false;
 	}
 	for (uint8_t queue = 0; queue < DLCP_QUEUES; queue++) {
 		struct dlcp_congestion_ack told = *common;
@@ -296,9 +301,9 @@ static void tell_congestion(const struct dlcp_protocol *protocol, struct peer *p
 			continue;
 		told.acked = together[queue];
 		told.rtt_ns = queue == dlcp_controlled_by(protocol, sampled) ? common->rtt_ns : 0;
-		told.srtt_ns = dlcp_lane_rtt(peer, peer->lanes[queue]);
+		told.srtt_ns = dlcp_lane_rtt(peer, peer->sending.lanes[queue]);
 		told.window_limited = limited[queue];
-		peer->congestion->on_ack(peer->lanes[queue]->control, &told);
+		peer->sending.congestion->on_ack(peer->sending.lanes[queue]->control, &told);
 	}
 }
 
@@ -306,30 +311,30 @@ static void tell_congestion(const struct dlcp_protocol *protocol, struct peer *p
 void dlcp_on_ack(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_ack *ack, uint64_t received_ns,
 		 uint64_t now_ns)
 {
-	uint32_t back = peer->next_sequence - 1 - ack->largest, acked[DLCP_QUEUES] = { 0 };
+	uint32_t back = peer->sending.next_sequence - 1 - ack->largest, acked[DLCP_QUEUES] = { 0 };
 	struct dlcp_congestion_ack told = { .now_ns = now_ns, .senders = ack->senders };
 	struct record *largest;
 
-	if (back >= peer->remembered) /* never sent, or too long ago */
+	if (back >= peer->sending.remembered) /* never sent, or too long ago */
 		return;
 	largest = record_of(peer, ack->largest);
 	/* RFC 9002, 5.1: the largest one, when it is news. What higher queues overtook tells of them, not of the path. */
-	if (!peer->any_acked || (int32_t)(ack->largest - peer->newest_acked) > 0) {
+	if (!peer->sending.any_acked || (int32_t)(ack->largest - peer->sending.newest_acked) > 0) {
 		if (largest->state == IN_FLIGHT && ack->bitmap[0] & 1)
 			told.rtt_ns = rtt_of(largest, ack, received_ns);
-		peer->newest_acked = ack->largest;
-		peer->any_acked = true;
+		peer->sending.newest_acked = ack->largest;
+		peer->sending.any_acked = true;
 	}
 	if (told.rtt_ns) {
 		/* a full packet takes one packet time more than a small one, on each link */
 		if (largest->queue == DLCP_CONTROL_QUEUE)
 			sample_rtt(peer, NULL, told.rtt_ns + (uint64_t)protocol->packet_ns, now_ns);
 		else
-			sample_rtt(peer, peer->lanes[largest->queue], told.rtt_ns, now_ns);
+			sample_rtt(peer, peer->sending.lanes[largest->queue], told.rtt_ns, now_ns);
 		/* all of the time since it left but the network's */
-		peer->host_ns = (7 * peer->host_ns + (now_ns - largest->sent_ns - told.rtt_ns)) / 8;
+		peer->path.host_ns = (7 * peer->path.host_ns + (now_ns - largest->sent_ns - told.rtt_ns)) / 8;
 	}
-	for (uint32_t i = 0; i < DLCP_ACK_WINDOW && back + i < peer->remembered; i++) {
+	for (uint32_t i = 0; i < DLCP_ACK_WINDOW && back + i < peer->sending.remembered; i++) {
 		struct record *record = record_of(peer, ack->largest - i);
 
 		if (!(ack->bitmap[i / 8] >> (i % 8) & 1) || record->state == ARRIVED)
@@ -338,17 +343,17 @@ void dlcp_on_ack(struct dlcp_protocol *protocol, struct peer *peer, const struct
 		record_arrived(protocol, peer, record, now_ns);
 	}
 	told.min_rtt_ns = min_rtt(peer);
-	told.host_ns = peer->host_ns;
-	if ((int32_t)(ack->ce - peer->reported_ce) > 0) {
-		told.marked = ack->ce - peer->reported_ce;
-		peer->reported_ce = ack->ce;
+	told.host_ns = peer->path.host_ns;
+	if ((int32_t)(ack->ce - peer->sending.reported_ce) > 0) {
+		told.marked = ack->ce - peer->sending.reported_ce;
+		peer->sending.reported_ce = ack->ce;
 	}
-	if ((int32_t)(ack->overflow - peer->reported_overflow) > 0) {
-		protocol->statistics.overflow_reported += ack->overflow - peer->reported_overflow;
-		peer->reported_overflow = ack->overflow;
+	if ((int32_t)(ack->overflow - peer->sending.reported_overflow) > 0) {
+		protocol->statistics.overflow_reported += ack->overflow - peer->sending.reported_overflow;
+		peer->sending.reported_overflow = ack->overflow;
 	}
-	if (!peer->reorder_ns)
-		peer->reorder_ns = told.min_rtt_ns / 4;
+	if (!peer->path.reorder_ns)
+		peer->path.reorder_ns = told.min_rtt_ns / 4;
 	tell_congestion(protocol, peer, &told, acked, largest->queue);
 	dlcp_detect_losses(protocol, peer, now_ns);
 }

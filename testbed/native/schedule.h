@@ -3,7 +3,7 @@
 #ifndef DLCP_SCHEDULE_H
 #define DLCP_SCHEDULE_H
 
-#include "protocol_internal.h"
+#include "peers.h"
 
 /* Room for so many peers, and for one more lane of a queue; false when there is no memory. */
 bool dlcp_schedule_reserve(struct dlcp_protocol *protocol, uint32_t peers);

@@ -1,32 +1,33 @@
 /* The sending half: messages from submission to STOP. What leaves when is in transmit.c. */
+#include "sender.h"
+
 #include <stdlib.h>
 
+#include "liveness.h"
 #include "outgoing.h"
-#include "peers.h"
-#include "protocol_internal.h"
 #include "schedule.h"
-#include "state.h"
+#include "tagging.h"
 #include "timeouts.h"
 
 static bool make_room(struct outgoing *message, uint32_t packets)
 {
 	uint8_t *block;
 
-	if (message->capacity >= packets)
+	if (message->packets.room >= packets)
 		return true;
 	block = malloc((size_t)packets * (4 * sizeof(uint32_t) + sizeof(uint16_t) + 3));
 	if (!block)
 		return false;
-	free(message->order);
-	message->order = (uint32_t *)(void *)block;
-	message->latest = message->order + packets;
-	message->lost_next = message->latest + packets;
-	message->lost_previous = message->lost_next + packets;
-	message->contributors = (uint16_t *)(message->lost_previous + packets);
-	message->state = (uint8_t *)(message->contributors + packets);
-	message->class = message->state + packets;
-	message->magnitude = message->class + packets;
-	message->capacity = packets;
+	free(message->tags.order);
+	message->tags.order = (uint32_t *)(void *)block;
+	message->packets.latest = message->tags.order + packets;
+	message->packets.lost_next = message->packets.latest + packets;
+	message->packets.lost_previous = message->packets.lost_next + packets;
+	message->contributors = (uint16_t *)(message->packets.lost_previous + packets);
+	message->packets.state = (uint8_t *)(message->contributors + packets);
+	message->tags.class = message->packets.state + packets;
+	message->tags.magnitude = message->tags.class + packets;
+	message->packets.room = packets;
 	return true;
 }
 
@@ -45,36 +46,36 @@ static struct outgoing *take(struct dlcp_protocol *protocol, uint32_t packets)
 		protocol->free_outgoing = message;
 		return NULL;
 	}
-	memset(message->state, UNSENT, packets);
-	memset(message->lost_head, 0xff, sizeof message->lost_head); /* NONE */
-	message->lost_top = 0;
+	memset(message->packets.state, UNSENT, packets);
+	memset(message->packets.lost_head, 0xff, sizeof message->packets.lost_head); /* NONE */
+	message->packets.lost_top = 0;
 	return message;
 }
 
 /* Queue a DONE for every message of a peer whose time has come, and tell of passes that are over. */
 void dlcp_run_done_timers(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns)
 {
-	if (peer->done_hint_ns > now_ns)
+	if (peer->sending.done_hint_ns > now_ns)
 		return;
-	peer->done_hint_ns = NEVER;
-	for (struct outgoing *message = peer->waiting_head; message; message = message->waiting_next) {
-		if (message->done_at_ns <= now_ns) {
+	peer->sending.done_hint_ns = NEVER;
+	for (struct outgoing *message = peer->sending.waiting_head; message; message = message->waiting_next) {
+		if (message->asking.done_at_ns <= now_ns) {
 			struct control done = { .kind = CONTROL_DONE, .peer = peer->rank, .key = message->entry.key };
 
-			done.round = ++message->round;
+			done.round = ++message->asking.round;
 			dlcp_control_push(protocol, &done);
-			message->probes++;
-			message->done_at_ns = now_ns + dlcp_timeout(protocol, peer, message->done_tries++);
+			message->asking.probes++;
+			message->asking.done_at_ns = now_ns + dlcp_timeout(protocol, peer, message->asking.done_tries++);
 		}
-		if (message->passed_at_ns <= now_ns) {
+		if (message->asking.passed_at_ns <= now_ns) {
 			struct control passed = { .kind = CONTROL_PASSED, .peer = peer->rank, .key = message->entry.key };
 
-			if (message->arrived < message->packets)
+			if (message->packets.arrived < message->count)
 				dlcp_control_push(protocol, &passed);
-			message->passed_at_ns = NEVER;
+			message->asking.passed_at_ns = NEVER;
 		}
-		peer->done_hint_ns = dlcp_earlier(peer->done_hint_ns, message->done_at_ns);
-		peer->done_hint_ns = dlcp_earlier(peer->done_hint_ns, message->passed_at_ns);
+		peer->sending.done_hint_ns = dlcp_earlier(peer->sending.done_hint_ns, message->asking.done_at_ns);
+		peer->sending.done_hint_ns = dlcp_earlier(peer->sending.done_hint_ns, message->asking.passed_at_ns);
 	}
 }
 
@@ -88,19 +89,19 @@ static void fill(struct dlcp_protocol *protocol, struct outgoing *message, const
 	message->data = from->data;
 	message->dtype = tensor->shape.dtype;
 	message->elements = from->elements;
-	message->packets = dlcp_packets_of(from->elements, message->dtype);
-	message->cursor = 0;
-	message->queue = tensor->shape.queue;
-	message->sent_bytes = 0;
-	message->in_flight = message->arrived = message->lost = message->must_lost = 0;
-	message->lost_bytes = message->resent_bytes = 0;
-	message->lost_energy = 0;
-	message->round = message->nack_round = message->nack_history = 0;
-	message->done_at_ns = message->passed_at_ns = NEVER;
-	message->done_tries = message->probes = 0;
+	message->count = dlcp_packets_of(from->elements, message->dtype);
+	message->progress.cursor = 0;
+	message->progress.queue = tensor->shape.queue;
+	message->progress.sent_bytes = 0;
+	message->packets.in_flight = message->packets.arrived = message->packets.lost = message->packets.must_lost = 0;
+	message->packets.lost_bytes = message->progress.resent_bytes = 0;
+	message->packets.lost_energy = 0;
+	message->asking.round = message->asking.nack_round = message->asking.nack_history = 0;
+	message->asking.done_at_ns = message->asking.passed_at_ns = NEVER;
+	message->asking.done_tries = message->asking.probes = 0;
 	message->start_ns = now_ns;
 	message->listed = false;
-	for (uint32_t packet = 0; packet < message->packets; packet++)
+	for (uint32_t packet = 0; packet < message->count; packet++)
 		message->contributors[packet] = from->contributors ? from->contributors[packet] : 1;
 }
 
@@ -120,7 +121,7 @@ int dlcp_protocol_prepare(struct dlcp_protocol *protocol, uint16_t rank, const s
 		return dlcp_fail(protocol, DLCP_ERROR_ARGUMENT,
 				 "send to rank %u: tensor %u: data not aligned to its elements, or a bound out of "
 				 "range", rank, key->tensor);
-	if (peer->gone) {
+	if (peer->liveness.gone) {
 		dlcp_protocol_gone(protocol); /* its sentence */
 		return DLCP_ERROR_PEER_GONE;
 	}
@@ -148,19 +149,20 @@ void dlcp_protocol_tag(struct dlcp_protocol *protocol, struct outgoing *message,
 void dlcp_protocol_commit(struct dlcp_protocol *protocol, struct outgoing *message, uint64_t now_ns)
 {
 	struct peer *peer = dlcp_peer(protocol, message->entry.peer);
+	struct sending *sending = &peer->sending;
 
 	dlcp_table_add(&protocol->outgoing, &message->entry);
-	if (!peer->expected_head && !peer->waiting_head)
-		peer->owed_since_ns = now_ns;
+	if (!peer->receiving.expected_head && !peer->sending.waiting_head)
+		peer->liveness.owed_since_ns = now_ns;
 	message->waiting_next = NULL;
-	message->waiting_prev = peer->waiting_tail;
-	*(peer->waiting_tail ? &peer->waiting_tail->waiting_next : &peer->waiting_head) = message;
-	peer->waiting_tail = message;
+	message->waiting_prev = sending->waiting_tail;
+	*(sending->waiting_tail ? &sending->waiting_tail->waiting_next : &sending->waiting_head) = message;
+	sending->waiting_tail = message;
 	protocol->sending++;
 	dlcp_outgoing_list(peer, message, now_ns);
 	/* A receiver that is eager, or has a deadline, may have enough long before the pass is over, if it knows how many
 	 * packets must arrive. */
-	if (message->must_arrive && (protocol->config.eager_stop || !message->allowed_bytes))
+	if (message->tags.must_arrive && (protocol->config.eager_stop || !message->tags.allowed_bytes))
 		dlcp_control_push(protocol, &(struct control){
 						    .kind = CONTROL_PASSED, .peer = peer->rank, .key = message->entry.key });
 	dlcp_reschedule(protocol, peer, now_ns);
@@ -183,7 +185,9 @@ int dlcp_protocol_send(struct dlcp_protocol *protocol, uint16_t rank, const stru
  * it may have left any number of transmissions ago. */
 static bool sent_since(const struct peer *peer, const struct outgoing *message, uint32_t packet)
 {
-	return message->latest[packet] - message->nack_sequence < peer->next_sequence - message->nack_sequence;
+	uint32_t since = message->asking.nack_sequence;
+
+	return message->packets.latest[packet] - since < peer->sending.next_sequence - since;
 }
 
 /* The receiver says what is missing. */
@@ -198,40 +202,40 @@ void dlcp_on_nack(struct dlcp_protocol *protocol, struct peer *peer, const struc
 		protocol->statistics.packets_malformed++;
 		return;
 	}
-	if (!message || nack.round > message->round || nack.round == 0)
+	if (!message || nack.round > message->asking.round || nack.round == 0)
 		return;
 	if (header->flags & DLCP_FLAG_WAIT) {
 		/* not silence: it will be expected later, so ask at an even pace */
-		if (message->done_tries > 2)
-			message->done_tries = 2;
+		if (message->asking.done_tries > 2)
+			message->asking.done_tries = 2;
 		return;
 	}
-	if (nack.first >= message->packets || nack.packets > message->packets - nack.first) {
+	if (nack.first >= message->count || nack.packets > message->count - nack.first) {
 		protocol->statistics.packets_malformed++;
 		return;
 	}
-	if (nack.round != message->nack_round) {
-		if (nack.round <= message->nack_history)
+	if (nack.round != message->asking.nack_round) {
+		if (nack.round <= message->asking.nack_history)
 			return;
-		message->nack_round = nack.round;
-		message->nack_history = message->round;
-		message->nack_sequence = peer->next_sequence;
+		message->asking.nack_round = nack.round;
+		message->asking.nack_history = message->asking.round;
+		message->asking.nack_sequence = peer->sending.next_sequence;
 	}
 	for (uint32_t i = 0; i < nack.packets; i++) {
 		uint32_t packet = nack.first + i;
 		bool arrived = bytes[DLCP_NACK_FIXED_BYTES + i / 8] >> (i % 8) & 1;
 
-		if (arrived && message->state[packet] != ARRIVED && message->state[packet] != UNSENT)
+		if (arrived && message->packets.state[packet] != ARRIVED && message->packets.state[packet] != UNSENT)
 			dlcp_set_state(message, packet, ARRIVED);
-		else if (!arrived && message->state[packet] == ARRIVED && !sent_since(peer, message, packet))
+		else if (!arrived && message->packets.state[packet] == ARRIVED && !sent_since(peer, message, packet))
 			dlcp_set_state(message, packet, LOST);
 	}
 	/* To the latest question it answers that something is missing, though by our count it has enough: repair everything,
 	 * do not ask for ever. */
-	if (nack.round == message->round && nack.first + nack.packets == message->packets && message->lost &&
-	    !message->in_flight && !dlcp_has_packets(message)) {
-		message->allowed_bytes = 0;
-		message->allowed_energy = 0;
+	if (nack.round == message->asking.round && nack.first + nack.packets == message->count && message->packets.lost &&
+	    !message->packets.in_flight && !dlcp_has_packets(message)) {
+		message->tags.allowed_bytes = 0;
+		message->tags.allowed_energy = 0;
 	}
 	dlcp_outgoing_changed(protocol, message, now_ns);
 }
@@ -241,8 +245,8 @@ static uint64_t acknowledged_bytes(const struct outgoing *message)
 {
 	uint64_t elements = 0;
 
-	for (uint32_t packet = 0; packet < message->packets; packet++)
-		if (message->state[packet] == ARRIVED)
+	for (uint32_t packet = 0; packet < message->count; packet++)
+		if (message->packets.state[packet] == ARRIVED)
 			elements += dlcp_packet_elements(message->elements, message->dtype, packet);
 	return elements * dlcp_element_bytes(message->dtype);
 }
@@ -253,24 +257,25 @@ void dlcp_on_stop(struct dlcp_protocol *protocol, struct peer *peer, const struc
 {
 	struct dlcp_key key = dlcp_header_key(header);
 	struct outgoing *message = dlcp_outgoing_find(protocol, peer->rank, &key);
+	struct sending *sending = &peer->sending;
 	uint64_t total, delivered = dlcp_get64(bytes + DLCP_HEADER_BYTES);
 
 	if (!dlcp_stop_is_for_us(protocol, peer, header) || !message)
 		return;
-	peer->unheard_since_ns = NEVER;
+	peer->liveness.unheard_since_ns = NEVER;
 	total = dlcp_message_bytes(message->elements, message->dtype);
 	if (message->listed)
 		dlcp_outgoing_unlist(peer, message, now_ns);
 	dlcp_table_remove(&protocol->outgoing, &message->entry);
-	*(message->waiting_prev ? &message->waiting_prev->waiting_next : &peer->waiting_head) = message->waiting_next;
-	*(message->waiting_next ? &message->waiting_next->waiting_prev : &peer->waiting_tail) = message->waiting_prev;
+	*(message->waiting_prev ? &message->waiting_prev->waiting_next : &sending->waiting_head) = message->waiting_next;
+	*(message->waiting_next ? &message->waiting_next->waiting_prev : &sending->waiting_tail) = message->waiting_prev;
 	message->finished->completion = (struct dlcp_completion){
 		.key = message->entry.key,
 		.peer = message->entry.peer,
 		.bytes = total,
 		.delivered_bytes = delivered <= total ? delivered : acknowledged_bytes(message),
-		.resent_bytes = message->resent_bytes,
-		.probes = message->probes,
+		.resent_bytes = message->progress.resent_bytes,
+		.probes = message->asking.probes,
 		.start_ns = message->start_ns,
 		.end_ns = now_ns,
 	};

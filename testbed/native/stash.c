@@ -1,7 +1,10 @@
 /* Packets of messages that nobody expects yet. A peer may hold as much as is free, so a newcomer finds room. */
+#include "stash.h"
+
 #include <stdlib.h>
 
-#include "protocol_internal.h"
+#include "messages.h"
+#include "peers.h"
 
 enum { SLAB_PACKETS = 64 };
 
@@ -43,7 +46,7 @@ static struct stashed *room(struct dlcp_protocol *protocol, struct peer *peer)
 	struct stash *stash = &protocol->stash;
 	struct stashed *found;
 
-	if (peer->stashed >= stash->most - stash->used)
+	if (peer->receiving.stashed >= stash->most - stash->used)
 		return NULL;
 	if (!stash->free)
 		grow(stash);
@@ -51,7 +54,7 @@ static struct stashed *room(struct dlcp_protocol *protocol, struct peer *peer)
 	if (found) {
 		stash->free = found->next;
 		stash->used++;
-		peer->stashed++;
+		peer->receiving.stashed++;
 	}
 	return found;
 }
@@ -62,7 +65,7 @@ void dlcp_stash_release(struct dlcp_protocol *protocol, struct peer *peer, struc
 	stashed->next = protocol->stash.free;
 	protocol->stash.free = stashed;
 	protocol->stash.used--;
-	peer->stashed--;
+	peer->receiving.stashed--;
 }
 
 static bool belongs(const struct stashed *one, const struct peer *peer, const struct dlcp_key *key)
@@ -124,7 +127,7 @@ struct stashed *dlcp_stash_take(struct dlcp_protocol *protocol, struct peer *pee
 {
 	struct stashed **at = bucket_of(&protocol->stash, peer, key), *taken = NULL;
 
-	if (!peer->stashed)
+	if (!peer->receiving.stashed)
 		return NULL;
 	while (*at) {
 		struct stashed *one = *at;
@@ -146,7 +149,7 @@ void dlcp_stash_forget(struct dlcp_protocol *protocol, struct peer *peer, const 
 {
 	struct stashed **at = bucket_of(&protocol->stash, peer, newest);
 
-	if (!peer->stashed)
+	if (!peer->receiving.stashed)
 		return;
 	while (*at) {
 		struct stashed *one = *at;

@@ -1,8 +1,10 @@
 /* Which packets matter: the magnitude of each, its class, the order in which they leave. */
+#include "tagging.h"
+
 #include <math.h>
 
+#include "codepoint.h"
 #include "elements.h"
-#include "protocol_internal.h"
 
 /* Weight of the newest median in a tensor's running one: gradients shrink during training, noise must not matter. */
 #define MEDIAN_WEIGHT 0.5f
@@ -15,20 +17,20 @@ static void measure_packets(struct outgoing *message, uint8_t metric, float *fou
 {
 	bool finite = true;
 
-	message->energy = 0;
-	for (uint32_t packet = 0; packet < message->packets; packet++) {
+	message->tags.energy = 0;
+	for (uint32_t packet = 0; packet < message->count; packet++) {
 		uint32_t count = dlcp_packet_elements(message->elements, message->dtype, packet);
 		const uint8_t *data = message->data + (size_t)packet * DLCP_PAYLOAD_BYTES;
 		struct dlcp_measure one = dlcp_measure_elements(message->dtype, metric, data, count);
 
 		found[packet] = one.metric;
-		message->magnitude[packet] = dlcp_magnitude_code(sqrtf(one.mean_square));
-		message->energy += count * dlcp_code_energy(message->magnitude[packet]);
-		finite = finite && message->magnitude[packet] != DLCP_CODE_NOT_FINITE;
+		message->tags.magnitude[packet] = dlcp_magnitude_code(sqrtf(one.mean_square));
+		message->tags.energy += count * dlcp_code_energy(message->tags.magnitude[packet]);
+		finite = finite && message->tags.magnitude[packet] != DLCP_CODE_NOT_FINITE;
 	}
 	if (!finite)
-		message->energy = INFINITY;
-	message->energy_code = dlcp_energy_code(message->energy);
+		message->tags.energy = INFINITY;
+	message->tags.energy_code = dlcp_energy_code(message->tags.energy);
 }
 
 /* The k-th smallest (Wirth's selection); reorders the values, which hold no NaN. */
@@ -73,25 +75,25 @@ static float threshold(struct tensor *tensor, const float *found, float *scratch
 
 static void must_arrive(struct outgoing *message, uint32_t packet)
 {
-	message->class[packet] = CLASS_RELIABLE;
-	message->must_arrive++;
+	message->tags.class[packet] = CLASS_RELIABLE;
+	message->tags.must_arrive++;
 }
 
 /* The packets of the largest gradients that must arrive: class and count. found: the metric by packet. */
 static void pick_largest(struct outgoing *message, uint32_t ppm, const float *found, float *scratch)
 {
-	uint32_t wanted = (uint32_t)dlcp_share(message->packets, ppm);
+	uint32_t wanted = (uint32_t)dlcp_share(message->count, ppm);
 	float least;
 
 	if (!wanted)
 		return;
-	memcpy(scratch, found, message->packets * sizeof *scratch);
-	least = select_kth(scratch, message->packets, message->packets - wanted);
-	for (uint32_t packet = 0; packet < message->packets; packet++)
+	memcpy(scratch, found, message->count * sizeof *scratch);
+	least = select_kth(scratch, message->count, message->count - wanted);
+	for (uint32_t packet = 0; packet < message->count; packet++)
 		if (found[packet] > least)
 			must_arrive(message, packet);
 	/* Those as large as the least of them, which may be many (sparse gradients: zeros), fill up the number. */
-	for (uint32_t packet = 0; packet < message->packets && message->must_arrive < wanted; packet++)
+	for (uint32_t packet = 0; packet < message->count && message->tags.must_arrive < wanted; packet++)
 		if (found[packet] == least)
 			must_arrive(message, packet);
 }
@@ -102,8 +104,8 @@ static void counting_sort(struct outgoing *message)
 	uint32_t count[CLASSES] = { 0 }, first[CLASSES], place[CLASSES], base = 0;
 	double turn = (double)message->entry.key.iteration * GOLDEN_RATIO;
 
-	for (uint32_t packet = 0; packet < message->packets; packet++)
-		count[message->class[packet]]++;
+	for (uint32_t packet = 0; packet < message->count; packet++)
+		count[message->tags.class[packet]]++;
 	for (uint32_t class = 0; class < CLASSES; class++) {
 		uint32_t start = (uint32_t)((turn - floor(turn)) * count[class]);
 
@@ -111,10 +113,10 @@ static void counting_sort(struct outgoing *message)
 		place[class] = count[class] - start; /* of the class's first packet */
 		base += count[class];
 	}
-	for (uint32_t packet = 0; packet < message->packets; packet++) {
-		uint8_t class = message->class[packet];
+	for (uint32_t packet = 0; packet < message->count; packet++) {
+		uint8_t class = message->tags.class[packet];
 
-		message->order[first[class] + place[class]++ % count[class]] = packet;
+		message->tags.order[first[class] + place[class]++ % count[class]] = packet;
 	}
 }
 
@@ -124,10 +126,10 @@ static void allow(struct outgoing *message, struct dlcp_bound bound)
 {
 	bool unlimited = bound.energy_ppm == DLCP_PPM;
 
-	if (!unlimited && !isfinite(message->energy))
+	if (!unlimited && !isfinite(message->tags.energy))
 		bound.bytes_ppm = 0;
-	message->allowed_bytes = dlcp_share(dlcp_message_bytes(message->elements, message->dtype), bound.bytes_ppm);
-	message->allowed_energy = unlimited ? INFINITY : message->energy * bound.energy_ppm / DLCP_PPM;
+	message->tags.allowed_bytes = dlcp_share(dlcp_message_bytes(message->elements, message->dtype), bound.bytes_ppm);
+	message->tags.allowed_energy = unlimited ? INFINITY : message->tags.energy * bound.energy_ppm / DLCP_PPM;
 }
 
 /* Fill magnitude, energy, bound, class and order of a message whose data and sizes are set. */
@@ -141,29 +143,29 @@ void dlcp_tag(struct dlcp_protocol *protocol, struct outgoing *message, struct t
 	struct dlcp_bound allowed = dlcp_message_bound(&tensor->shape, message->entry.key.leg, bound);
 	bool tagged = allowed.bytes_ppm || (protocol->config.tag_all && !tensor->shape.must_arrive);
 
-	message->must_arrive = 0;
+	message->tags.must_arrive = 0;
 	if (tagged) {
 		measure_packets(message, mask || largest ? protocol->config.magnitude_metric : DLCP_METRIC_L2, found);
 	} else { /* nothing may be missing: nobody asks how much of the energy is, and 1 ms for 10 MB is saved */
-		memset(message->magnitude, 0, message->packets);
-		message->energy = 0;
-		message->energy_code = 0;
+		memset(message->tags.magnitude, 0, message->count);
+		message->tags.energy = 0;
+		message->tags.energy_code = 0;
 	}
 	allow(message, allowed);
-	bounded = message->allowed_bytes > 0 || (tagged && protocol->config.tag_all);
-	if (!bounded || !isfinite(message->energy)) /* exploded gradients tell nothing of what is small */
+	bounded = message->tags.allowed_bytes > 0 || (tagged && protocol->config.tag_all);
+	if (!bounded || !isfinite(message->tags.energy)) /* exploded gradients tell nothing of what is small */
 		mask = 0;
 	if (mask)
-		limit = threshold(tensor, found, found + message->packets, message->packets);
-	for (uint32_t packet = 0; packet < message->packets; packet++) {
+		limit = threshold(tensor, found, found + message->count, message->count);
+	for (uint32_t packet = 0; packet < message->count; packet++) {
 		uint8_t class = bounded ? CLASS_PROTECTED : CLASS_RELIABLE;
 
 		if (mask & (found[packet] < limit ? DLCP_DROPPABLE_SMALL : DLCP_DROPPABLE_LARGE))
 			class = CLASS_DROPPABLE;
-		message->class[packet] = class;
+		message->tags.class[packet] = class;
 	}
-	if (bounded && largest && isfinite(message->energy))
-		pick_largest(message, largest, found, found + message->packets);
+	if (bounded && largest && isfinite(message->tags.energy))
+		pick_largest(message, largest, found, found + message->count);
 	counting_sort(message);
 }
 

@@ -10,7 +10,7 @@ static uint64_t least_timeout(const struct dlcp_protocol *protocol, const struct
 {
 	if (protocol->config.timer_floor_ns)
 		return protocol->config.timer_floor_ns;
-	return dlcp_earlier(2 * protocol->config.ack_delay_ns + 4 * peer->host_ns, FIRST_TIMEOUT_NS);
+	return dlcp_earlier(2 * protocol->config.ack_delay_ns + 4 * peer->path.host_ns, FIRST_TIMEOUT_NS);
 }
 
 /* srtt + 4 rttvar, not less than the least, doubled by each try. */
@@ -30,13 +30,13 @@ static uint64_t timeout(const struct dlcp_protocol *protocol, const struct peer 
 /* How long to wait for an answer before asking again. */
 uint64_t dlcp_timeout(const struct dlcp_protocol *protocol, const struct peer *peer, uint32_t tries)
 {
-	return timeout(protocol, peer, peer->srtt_ns, peer->rttvar_ns, tries);
+	return timeout(protocol, peer, peer->path.srtt_ns, peer->path.rttvar_ns, tries);
 }
 
 /* A queue's smoothed round-trip time; the peer's while its own packets have not come back. */
 uint64_t dlcp_lane_rtt(const struct peer *peer, const struct lane *lane)
 {
-	return lane->srtt_ns ? lane->srtt_ns : peer->srtt_ns;
+	return lane->srtt_ns ? lane->srtt_ns : peer->path.srtt_ns;
 }
 
 /* How long after it left a packet of a queue that others have overtaken counts as late, no more as reordered. */
@@ -44,13 +44,13 @@ uint64_t dlcp_patience(const struct peer *peer, const struct lane *lane)
 {
 	uint64_t srtt_ns = dlcp_lane_rtt(peer, lane);
 
-	return srtt_ns + srtt_ns / 8 + peer->reorder_ns;
+	return srtt_ns + srtt_ns / 8 + peer->path.reorder_ns;
 }
 
 /* When a lane's evidence is overdue; NEVER when nothing is in flight. */
 uint64_t dlcp_lane_timer(const struct dlcp_protocol *protocol, const struct peer *peer, uint8_t queue)
 {
-	const struct lane *lane = peer->lanes[queue];
+	const struct lane *lane = peer->sending.lanes[queue];
 
 	if (!lane || !lane->in_flight)
 		return NEVER;

@@ -2,7 +2,7 @@
 #ifndef DLCP_TIMEOUTS_H
 #define DLCP_TIMEOUTS_H
 
-#include "protocol_internal.h"
+#include "peers.h"
 
 /* How long to wait for a peer's answer before asking again; doubles with each try. */
 uint64_t dlcp_timeout(const struct dlcp_protocol *protocol, const struct peer *peer, uint32_t tries);

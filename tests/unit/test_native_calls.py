@@ -1,7 +1,8 @@
-"""Calls between the files of the C core point one way, as the linker sees them."""
+"""Calls between the files of the C core point one way, as the linker sees them, and so do its includes."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from graphlib import CycleError, TopologicalSorter
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 NATIVE = Path(__file__).resolve().parents[2] / "testbed" / "native"
-pytestmark = pytest.mark.skipif(
+COMPILED = pytest.mark.skipif(
     not (shutil.which("gcc") and shutil.which("nm")), reason="gcc or nm is not installed: apt install gcc binutils"
 )
 
@@ -47,6 +48,7 @@ def circle(graph: dict[str, set[str]]) -> list[str]:
     return []
 
 
+@COMPILED
 def test_files_of_the_core_do_not_call_each_other_in_a_circle(tmp_path: Path) -> None:
     sources = sorted(path for path in NATIVE.rglob("*.c") if ".bpf." not in path.name)
     graph = calls(compiled(sources, tmp_path))
@@ -54,8 +56,16 @@ def test_files_of_the_core_do_not_call_each_other_in_a_circle(tmp_path: Path) ->
     assert circle(graph) == []
 
 
+@COMPILED
 def test_a_circle_is_found(tmp_path: Path) -> None:
     for name, other in (("a", "b"), ("b", "c"), ("c", "a")):
         (tmp_path / f"{name}.c").write_text(f"void {other}(void);\nvoid {name}(void) {{ {other}(); }}\n")
     objects = compiled(sorted(tmp_path.glob("?.c")), tmp_path)
     assert set(circle(calls(objects))) == {"a", "b", "c"}
+
+
+def test_headers_of_the_core_do_not_include_each_other_in_a_circle() -> None:
+    include = re.compile(r'^#include "(.+?)"', re.MULTILINE)
+    graph = {path.name: set(include.findall(path.read_text())) for path in NATIVE.rglob("*.h")}
+    assert "heap.h" in graph["state.h"], "headers do include each other"
+    assert circle(graph) == []

@@ -238,7 +238,7 @@ class Compression(Frozen):
 
 
 MOST_WINDOW_PACKETS = 4096
-"""What a sender remembers: RECORDS of protocol_internal.h."""
+"""What a sender remembers: RECORDS_MOST of native/state.h."""
 MOST_DEMOTIONS = 6
 """DLCP_DEMOTIONS of protocol.h: seven queues carry data."""
 
