@@ -36,7 +36,10 @@ REACH = f"""\
     - name: Reach
       ansible.builtin.raw: echo reached
 """
-UNCHECKED = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
+STRANGER = "stranger"
+"""A name under which known_hosts holds the key that the device answers with, where it holds another for the device."""
+ALIAS = f"-o HostKeyAlias={STRANGER}"
+UNCHECKED = f"-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null {ALIAS}"
 UNCHECKED_WORDS = {
     "ansible_ssh_args": UNCHECKED,
     "ansible_ssh_common_args": UNCHECKED,
@@ -48,6 +51,8 @@ UNCHECKED_ENVIRONMENT = {
     "ANSIBLE_SSH_ARGS": UNCHECKED,
     "ANSIBLE_SSH_COMMON_ARGS": UNCHECKED,
     "ANSIBLE_SSH_EXTRA_ARGS": UNCHECKED,
+    "ANSIBLE_SFTP_EXTRA_ARGS": UNCHECKED,
+    "ANSIBLE_SCP_EXTRA_ARGS": UNCHECKED,
     "ANSIBLE_HOST_KEY_CHECKING": "False",
     "ANSIBLE_SSH_HOST_KEY_CHECKING": "False",
 }
@@ -58,6 +63,7 @@ filter_plugins = {PLAYBOOKS}/plugins/filter
 [ssh_connection]
 ssh_args = {UNCHECKED}
 ssh_common_args = {UNCHECKED}
+ssh_extra_args = {UNCHECKED}
 host_key_checking = False
 """
 UNCHECKED_SSH_CONFIG = """\
@@ -65,6 +71,7 @@ Host *
   StrictHostKeyChecking no
   UserKnownHostsFile /dev/null
   NoHostAuthenticationForLocalhost yes
+  HostKeyAlias stranger
 """
 SETTINGS = [
     "an inventory", "group_vars", "host_vars", "the environment", "ansible.cfg", "~/.ssh/config",
@@ -96,11 +103,12 @@ def folder(running: tuple[StubLab, int], tmp_path: Path) -> Path:
 
 
 def swap_host_key(folder: Path) -> None:
-    """Let known_hosts have another key than the device."""
+    """Let known_hosts have another key than the device, and the device's for a stranger."""
+    own = " ".join((folder / "host_key.pub").read_text().split()[:2])
     make_keys(folder / "other")
     key = " ".join((folder / "other" / "host_key.pub").read_text().split()[:2])
     lines = (folder / "known_hosts").read_text().splitlines()
-    (folder / "known_hosts").write_text("".join(f"{line.split()[0]} {key}\n" for line in lines))
+    (folder / "known_hosts").write_text("".join(f"{line.split()[0]} {key}\n" for line in lines) + f"{STRANGER} {own}\n")
 
 
 def do_not_check(way: str, folder: Path) -> dict[str, str]:
@@ -164,9 +172,20 @@ def test_a_swapped_host_key_is_refused_whatever_is_said_in(folder: Path, way: st
     assert "Host key verification failed" in done.stdout
 
 
+def test_what_an_inventory_gives_ssh_besides_reaches_it(folder: Path) -> None:
+    words = {"ansible_ssh_extra_args": f"-o ProxyCommand='touch {folder}/asked'"}
+    (folder / "host_vars").mkdir()
+    (folder / "host_vars" / "s1.yml").write_text(json.dumps(words))
+    assert reach(folder).returncode != 0
+    assert (folder / "asked").exists()
+
+
 @pytest.mark.parametrize("where", ["lab.yaml", "group_vars", "host_vars", "-e"])
-def test_a_deployment_refuses_words_that_change_how_devices_are_reached(folder: Path, where: str) -> None:
-    words: dict[str, Any] = {"ansible_ssh_args": UNCHECKED}
+@pytest.mark.parametrize(("word", "value"), [("ansible_ssh_args", UNCHECKED), ("ansible_ssh_extra_args", ALIAS)])
+def test_a_deployment_refuses_words_that_change_how_devices_are_reached(
+    folder: Path, where: str, word: str, value: str
+) -> None:
+    words: dict[str, Any] = {word: value}
     extra: dict[str, Any] = {}
     if where == "lab.yaml":
         inventory = yaml.safe_load((folder / "lab.yaml").read_text())
@@ -180,5 +199,6 @@ def test_a_deployment_refuses_words_that_change_how_devices_are_reached(folder: 
         (folder / where / f"{name}.yml").write_text(json.dumps(words))
     done = StubLab(folder).play("preflight", **extra)
     assert done.returncode != 0
-    assert "ansible_ssh_args" in done.stdout
+    assert word in done.stdout
+    assert word == "ansible_ssh_args" or ALIAS in done.stdout
     assert "Host key" not in done.stdout, "refused before anything is reached"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import yaml
 from dlcp.errors import Problem, Problems
 from dlcp.model.load_inventory import load_inventory
 from dlcp.model.new_inventory import gaps, inventory_text
+from dlcp.model.ssh_words import refused_ssh_options
 from dlcp.runner.fabric_plan import plan_fabric
 from dlcp.runner.inventory import make_inventory
 from dlcp.switches.lab.files import find_intent, load_intent
@@ -211,6 +213,39 @@ def test_words_of_other_groups_and_harmless_ones_are_left_alone(tmp_path: Path) 
     text = LAB.replace("    dlcp_hosts:\n", f"{others}    dlcp_hosts:\n")
     text = text.replace("    ansible_user: admin\n", "    ansible_user: admin\n    ansible_ssh_extra_args: -J jump\n")
     assert load_inventory(write(tmp_path, text)).name == "rack"
+
+
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [
+        ("-o HostKeyAlias=other", "-o HostKeyAlias=other"),
+        ("-J jump -o 'hostkeyalias = other'", "-o hostkeyalias = other"),
+        ("-voHostname=10.9.9.9", "-o Hostname=10.9.9.9"),
+        ("-o 'Port 2222'", "-o Port 2222"),
+        ("-o ControlPath=/tmp/open", "-o ControlPath=/tmp/open"),
+        ("-F ~/.ssh/config", "-F ~/.ssh/config"),
+        ("-vS /tmp/open", "-S /tmp/open"),
+        ("-p 2222", "-p 2222"),
+        ("-v 10.9.9.9", "10.9.9.9"),
+        ("-- 10.9.9.9", "10.9.9.9"),
+        ("-o 'unclosed", "-o 'unclosed (No closing quotation)"),
+        ("--unknown", "--unknown (option --unknown not recognized)"),
+    ],
+)
+def test_options_of_ssh_that_lead_to_another_device_or_key_are_refused(tmp_path: Path, given: str, option: str) -> None:
+    more = f"    ansible_ssh_extra_args: {json.dumps(given)}\n"
+    text = LAB.replace("    ansible_user: admin\n", f"    ansible_user: admin\n{more}")
+    with pytest.raises(Problems) as caught:
+        load_inventory(write(tmp_path, text))
+    (problem,) = caught.value.problems
+    assert problem.what.startswith(f"`{option}` in `ansible_ssh_extra_args` would change")
+
+
+@pytest.mark.parametrize(
+    "given", ["", "-J jump", "-vJ jump -o IPQoS=none -oCiphers=aes128-ctr", "-o ProxyCommand='nc -x proxy %h %p'"]
+)
+def test_other_options_of_ssh_are_an_inventorys_to_say(given: str) -> None:
+    assert refused_ssh_options(given) == []
 
 
 @pytest.mark.parametrize("name", ["my lab", "l%h", "a$HOME", 'a"b', "a\\b"])

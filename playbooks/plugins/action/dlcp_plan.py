@@ -20,7 +20,7 @@ from ansible.plugins.action import ActionBase
 from dlcp.errors import Problem, Problems
 from dlcp.model.inventory import HOSTS, SWITCHES, Lab, LabHost, LabSwitch
 from dlcp.model.load_inventory import load_inventory
-from dlcp.model.ssh_words import is_connection_word
+from dlcp.model.ssh_words import EXTRA_ARGS, is_connection_word, refused_ssh_options
 from dlcp.runner import deployment
 from dlcp.runner.fabric_plan import plan_fabric
 from dlcp.substrates import fabric_lock
@@ -90,6 +90,9 @@ def _same_fabric(lab: Lab, group: str, known: dict[str, Any]) -> None:
         said = known["hostvars"][name]
         if refused := sorted(word for word in said if is_connection_word(word)):
             what = f"{name}: {', '.join(refused)} may not be set: the playbooks say how a device is reached"
+            raise Problem(str(lab.path), what, "remove it from the inventory, group_vars, host_vars and -e")
+        if options := refused_ssh_options(str(said.get(EXTRA_ARGS) or "")):
+            what = f"{name}: {EXTRA_ARGS} may not have {', '.join(options)}: it would change how a device is reached"
             raise Problem(str(lab.path), what, "remove it from the inventory, group_vars, host_vars and -e")
         reached = (said.get("ansible_host"), int(said.get("ansible_port", 22)), said.get("ansible_user"))
         if reached != (login.address, login.port, login.user):

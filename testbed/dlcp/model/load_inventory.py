@@ -30,7 +30,7 @@ from dlcp.model.inventory import (
 from dlcp.model.load import in_order, load_topology
 from dlcp.model.new_inventory import gaps
 from dlcp.model.notes import Notes
-from dlcp.model.ssh_words import is_connection_word, ssh_path
+from dlcp.model.ssh_words import EXTRA_ARGS, is_connection_word, refused_ssh_options, ssh_path
 from dlcp.model.topology import Graph, Topology, TopologyKind
 from dlcp.model.units import WRITTEN
 from dlcp.paths import SWITCH_CONFIGS
@@ -99,6 +99,10 @@ class _Reader:
             if isinstance(word, str) and is_connection_word(word):
                 hint = "remove it; more options of ssh go into ansible_ssh_extra_args"
                 self.notes.wrong((*loc, word), f"`{word}` is the playbooks' to say, not an inventory's", hint, key=True)
+            if word == EXTRA_ARGS and "{{" not in str(data[word]):  # a template is Ansible's: dlcp_plan reads its value
+                for option in refused_ssh_options(str(data[word])):
+                    what = f"`{option}` in `{word}` would change which device is reached, or whose host key counts"
+                    self.notes.wrong((*loc, word), what, "remove it; a jump host is `-J jump`")
             self._refuse_connection_words((*loc, word))
 
     def _check_path(self, loc: Loc, path: Path) -> Path:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getopt
 import re
+import shlex
 
 _UNUSABLE = re.compile(r"""["\\$%\x00-\x1f\x7f]""")
 """In a value of ssh's configuration: quotes and escapes that versions of ssh read differently, and the beginnings of
@@ -13,7 +15,14 @@ ALLOWED_SSH_WORDS = frozenset({
     "ansible_ssh_pipelining", "ansible_ssh_transfer_method", "ansible_ssh_use_tty",
 })  # fmt: skip
 """Words of ssh's connection that an inventory may say. ansible_ssh_extra_args stands behind the playbooks' own options,
-of which ssh takes the first."""
+of which ssh takes the first; refused_ssh_options says which it may not have."""
+
+EXTRA_ARGS = "ansible_ssh_extra_args"
+_SSH_FLAGS = "1246ab:c:e:fgi:kl:m:no:p:qstvxAB:CD:E:F:GI:J:KL:MNO:P:Q:R:S:TVw:W:XYy"
+"""ssh's command line in the words of getopt(3) (OpenSSH 9.4)."""
+_REFUSED_FLAGS = frozenset({"-F", "-p", "-S"})
+"""A configuration file and an open connection (ssh takes the last of these, not the first), and a port."""
+_REFUSED_OPTIONS = frozenset({"hostkeyalias", "hostname", "port", "controlpath"})
 
 _CONNECTION_WORD = re.compile(
     r"ansible_(connection|host_key_checking|lab_known_hosts|control_path|private_key\w*|pkcs11_provider"
@@ -36,3 +45,19 @@ def is_connection_word(word: str) -> bool:
     """Return whether a variable of Ansible would change how devices are reached or whose host keys count. That is the
     playbooks' to say (playbooks/vars/connection.yml), never an inventory's."""
     return _CONNECTION_WORD.fullmatch(word) is not None and word not in ALLOWED_SSH_WORDS
+
+
+def refused_ssh_options(arguments: str) -> list[str]:
+    """Return the options of ansible_ssh_extra_args that would lead to another device, or to another key for it.
+
+    A word that is no option would be taken for the device's name, and what ssh itself does not understand is refused.
+    """
+    try:
+        options, names = getopt.getopt(shlex.split(arguments), _SSH_FLAGS)
+    except (ValueError, getopt.GetoptError) as error:
+        return [f"{arguments} ({error})"]
+    refused = [f"{flag} {value}" for flag, value in options if flag in _REFUSED_FLAGS]
+    # ssh takes `Name=value`, `Name value` and `Name = "value"`, and letters of either case.
+    settings = [value for flag, value in options if flag == "-o"]
+    refused += [f"-o {one}" for one in settings if re.split(r"[\s=]", one.strip())[0].lower() in _REFUSED_OPTIONS]
+    return refused + names
