@@ -19,7 +19,7 @@ from dlcp.cli_paper import paper
 from dlcp.cli_switch import LabFile, switch
 from dlcp.cli_tune import searched, tune
 from dlcp.cli_verify import verify
-from dlcp.errors import ExitCode, MachineCannot, Problem, Problems
+from dlcp.errors import ExitCode, MachineCannot, Problem, Problems, encode_problem
 from dlcp.paths import install_command
 
 if TYPE_CHECKING:
@@ -166,7 +166,8 @@ def check(experiment: str, *, json: Json = False) -> int:
     found = checking.check(find_experiment(experiment))
     if json:
         lists = {"problems": found.problems, "warnings": found.warnings}
-        screen.print_json({key: [screen.problem_data(one) for one in value] for key, value in lists.items()})
+        words = {key: [encode_problem(one, exit_code=False) for one in value] for key, value in lists.items()}
+        screen.print_json(words)
     else:
         screen.print_problems(found.warnings, warning=True)
         screen.print_problems(found.problems)

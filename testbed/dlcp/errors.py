@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
+from typing import Any
 
 
 class ExitCode(IntEnum):
@@ -50,3 +52,19 @@ class Problems(Exception):  # noqa: N818 - shown to a person, as Problem is
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
+
+
+def encode_problem(problem: Problem, *, exit_code: bool = True) -> dict[str, Any]:
+    """Return a problem as JSON has it: where, what, hint, and exit_code unless something else tells that."""
+    data: dict[str, Any] = {"where": problem.where, "what": problem.what, "hint": problem.hint}
+    return data | ({"exit_code": int(problem.exit_code)} if exit_code else {})
+
+
+def decode_problem(data: Mapping[str, Any], *, at: str = "", exit_code: ExitCode | None = None) -> Problem:
+    """Return the problem that `encode_problem` wrote.
+
+    at: where the writer is, such as a switch, to name before its own place. exit_code: instead of the writer's.
+    """
+    code = ExitCode(data.get("exit_code", ExitCode.BAD_INPUT)) if exit_code is None else exit_code
+    where = f"{at}: {data['where']}" if at else data["where"]
+    return Problem(where, data["what"], data["hint"], exit_code=code)

@@ -53,11 +53,6 @@ def print_problems(problems: Iterable[Problem], *, warning: bool = False) -> Non
         out.print(mark + escape(str(problem)), soft_wrap=True)
 
 
-def problem_data(problem: Problem) -> dict[str, str]:
-    """For JSON."""
-    return {"where": problem.where, "what": problem.what, "hint": problem.hint}
-
-
 def print_rows(rows: Sequence[Mapping[str, Any]], title: str = "") -> None:
     """A table whose columns are the keys of the first row."""
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
 
 import pytest
 
 import dlcp
+from dlcp.errors import ExitCode, Problem, decode_problem, encode_problem
 from dlcp.model import frames
 from dlcp.model.qos import CODEPOINTS, CONTROL_QUEUE, MOST_AVERAGING, PRECEDENCES, QUEUES, codepoint_of
 from dlcp.model.workload import MOST_DEMOTIONS, MOST_SOURCE_PORTS
@@ -17,6 +19,7 @@ from dlcp.transport.codepoint import tos_of_queue
 from dlcp.transport.tagging import ELEMENT_BYTES, PACKET_ELEMENTS
 
 PACKAGE = Path(dlcp.__file__).parent
+PLAYBOOKS = Path(__file__).parents[2] / "playbooks"
 ONLY_FRAMES_PY = {
     frames.FRAME_BYTES,
     frames.MTU_BYTES,
@@ -105,3 +108,53 @@ def test_a_queue_that_is_not_there_has_no_tos_byte(queue: int) -> None:
 def test_the_listener_to_progress_has_one_type() -> None:
     places = [path for path in PACKAGE.rglob("*.py") if "Callable[[float, str], None]" in path.read_text("utf-8")]
     assert places == [PACKAGE / "model/base.py"], "annotate with model.base.OnProgress"
+
+
+PROBLEM_WORDS = {"where", "what", "hint"}
+
+
+def takes_problems_apart(source: str) -> list[str]:
+    """Return the expressions of a source that make JSON of a problem, or a problem of JSON, by hand."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        keys: set[object] = set()
+        if isinstance(node, ast.Dict):
+            keys = {key.value for key in node.keys if isinstance(key, ast.Constant)}
+        elif isinstance(node, ast.Call):  # Problem(said["where"], ...)
+            parts = [part for argument in node.args for part in ast.walk(argument) if isinstance(part, ast.Subscript)]
+            keys = {part.slice.value for part in parts if isinstance(part.slice, ast.Constant)}
+        if keys >= PROBLEM_WORDS:
+            found.append(ast.unparse(node))
+    return found
+
+
+def test_problems_go_over_pipes_by_one_pair_of_functions() -> None:
+    files = [*PACKAGE.rglob("*.py"), *PLAYBOOKS.rglob("*.py")]
+    found = {path: words for path in files if (words := takes_problems_apart(path.read_text("utf-8")))}
+    assert set(found) == {PACKAGE / "errors.py"}, "errors.encode_problem and decode_problem do that"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'say({"where": problem.where, "what": problem.what, "hint": problem.hint})',
+        'raise Problem(f"{name}: {said[\'where\']}", said["what"], said["hint"])',
+    ],
+)
+def test_a_second_pair_would_be_found(source: str) -> None:
+    assert takes_problems_apart(source)
+
+
+@pytest.mark.parametrize("code", list(ExitCode))
+def test_a_problem_comes_out_of_a_pipe_as_it_went_in(code: ExitCode) -> None:
+    data = encode_problem(Problem("h1", "has no route", "ip route", exit_code=code))
+    assert data == {"where": "h1", "what": "has no route", "hint": "ip route", "exit_code": int(code)}
+    assert vars(decode_problem(json.loads(json.dumps(data)))) == data | {"exit_code": code}
+
+
+def test_a_switch_s_problem_names_the_switch() -> None:
+    said = encode_problem(Problem("queue 3", "is gone"), exit_code=False)
+    assert said == {"where": "queue 3", "what": "is gone", "hint": ""}
+    problem = decode_problem(said, at="s1", exit_code=ExitCode.MACHINE_CANNOT)
+    assert (str(problem), problem.exit_code) == ("s1: queue 3: is gone", ExitCode.MACHINE_CANNOT)
+    assert decode_problem(said).exit_code is ExitCode.BAD_INPUT

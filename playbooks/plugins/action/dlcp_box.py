@@ -15,7 +15,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-from dlcp.errors import Problem
+from dlcp.errors import decode_problem
 from dlcp.model.json_text import parse_json
 from dlcp.runner.deployment import write_json
 from dlcp.switches.box.state import STATE_VARIABLE
@@ -60,9 +60,9 @@ class ActionModule(ActionBase):
 
 def _problems(answer: dict[str, Any], done: dict[str, Any]) -> str:
     """All that it says is wrong, one after the other."""
-    first = answer.get("problem") or {"what": f"exit code {done['rc']}: {done['stderr'].strip()[-500:]}"}
-    found = answer.get("problems") or [first]
-    return "\n".join(str(Problem(one.get("where", ""), one["what"], one.get("hint", ""))) for one in found)
+    if "problem" not in answer:
+        return f"exit code {done['rc']}: {done['stderr'].strip()[-500:]}"
+    return "\n".join(str(decode_problem(one)) for one in answer.get("problems") or [answer["problem"]])
 
 
 def _refuse_pending(answer: dict[str, Any]) -> None:

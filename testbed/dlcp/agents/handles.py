@@ -18,7 +18,7 @@ from typing import Any
 
 from dlcp.agents.far_clock import FarClock
 from dlcp.agents.zygote import MAX_MESSAGE_BYTES
-from dlcp.errors import ExitCode, Problem
+from dlcp.errors import decode_problem
 
 LOAD_TIMEOUT_S = 60.0
 START_TIMEOUT_S = 10.0
@@ -265,7 +265,7 @@ class Zygote:
             raise AgentError(f"{what}: the parent process of agents died")
         report = json.loads(message)
         if not report["ok"]:
-            raise Problem(report["where"], report["what"], report["hint"], exit_code=ExitCode(report["exit_code"]))
+            raise decode_problem(report)
 
 
 def start_agents(hosts: dict[str, int], preload: str = "", logs: Path | None = None) -> dict[str, AgentHandle]:

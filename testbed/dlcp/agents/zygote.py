@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dlcp.errors import Problem
+from dlcp.errors import Problem, encode_problem
 
 _CLONE_NEWNET = 0x40000000
 MAX_MESSAGE_BYTES = 65_536
@@ -30,9 +30,7 @@ def main(control_fd: int, script: str) -> None:
     try:
         _load(script)
     except Problem as problem:
-        report = {"ok": False, "where": problem.where, "what": problem.what, "hint": problem.hint,
-                  "exit_code": int(problem.exit_code)}  # fmt: skip
-        control.send(json.dumps(report).encode())
+        control.send(json.dumps({"ok": False, **encode_problem(problem)}).encode())
         return
     try:
         control.send(json.dumps({"ok": True}).encode())

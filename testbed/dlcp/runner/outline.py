@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlcp.agents.cpu_quota import usable_cores
 from dlcp.agents.machine import cores
-from dlcp.errors import MachineCannot, Problem
+from dlcp.errors import MachineCannot, Problem, encode_problem
 from dlcp.model.regime import regime
 from dlcp.model.result import RunResult
 from dlcp.runner.admission import (
@@ -79,7 +79,7 @@ class Outline:
             "elsewhere": self.elsewhere,
             "damaged": list(self.damaged),
             "estimate": asdict(self.estimate),
-            "warnings": [{"where": one.where, "what": one.what, "hint": one.hint} for one in warnings],
+            "warnings": [encode_problem(one, exit_code=False) for one in warnings],
         }
 
 

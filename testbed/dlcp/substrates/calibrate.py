@@ -19,7 +19,7 @@ from typing import Any
 
 from dlcp.agents.clock import Deadlines, be_punctual
 from dlcp.agents.machine import cpu_busy_s
-from dlcp.errors import MachineCannot, Problem
+from dlcp.errors import MachineCannot, Problem, decode_problem, encode_problem
 from dlcp.model.base import OnProgress
 from dlcp.model.qos import QosIntent
 from dlcp.model.topology import LeafSpine
@@ -85,7 +85,8 @@ def measure(on_progress: OnProgress) -> Measured:
         for line in process.stdout:
             message = json.loads(line)
             if "problem" in message:
-                raise MachineCannot(*message["problem"])
+                problem = decode_problem(message["problem"])
+                raise MachineCannot(problem.where, problem.what, problem.hint)
             if "result" in message:
                 return Measured(**message["result"])
             on_progress(message["share"], message["text"])
@@ -106,7 +107,7 @@ def main(arguments: list[str]) -> int:
     try:
         found = _measure(lambda share, text: tell({"share": share, "text": text}))
     except Problem as problem:
-        tell({"problem": [problem.where, problem.what, problem.hint]})
+        tell({"problem": encode_problem(problem)})
         return int(problem.exit_code)
     found.seconds = round(time.monotonic() - begun_s, 2)
     tell({"result": vars(found)})

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from dlcp.errors import ExitCode, Problem
+from dlcp.errors import ExitCode, Problem, decode_problem, encode_problem
 from dlcp.model.base import OnProgress
 from dlcp.model.result import RunResult
 
@@ -31,8 +31,7 @@ def messages(process: subprocess.Popen[bytes], request: dict[str, Any]) -> Itera
     for line in process.stdout:
         message = json.loads(line)
         if "problem" in message:
-            problem = message["problem"]
-            raise Problem(problem["where"], problem["what"], problem["hint"], exit_code=ExitCode(problem["exit_code"]))
+            raise decode_problem(message["problem"])
         yield message
 
 
@@ -97,4 +96,4 @@ def _do(work: Callable[[dict[str, Any], Say], None], request: dict[str, Any], sa
     try:
         work(request, say)
     except Problem as problem:
-        say({"problem": vars(problem) | {"exit_code": int(problem.exit_code)}})
+        say({"problem": encode_problem(problem)})

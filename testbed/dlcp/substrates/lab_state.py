@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlcp.errors import ExitCode, Problem
+from dlcp.errors import ExitCode, Problem, decode_problem
 from dlcp.model.inventory import LabHost, LabSwitch
 from dlcp.model.json_text import parse_json
 from dlcp.model.result import DROP_CAUSES
@@ -115,9 +115,7 @@ class Boxes:
         if not isinstance(answer, dict):
             raise _unexpected(self._remotes[name], words, "one JSON object", done)
         if problem := answer.get("problem"):
-            raise Problem(
-                f"{name}: {problem['where']}", problem["what"], problem["hint"], exit_code=ExitCode.MACHINE_CANNOT
-            )
+            raise decode_problem(problem, at=name, exit_code=ExitCode.MACHINE_CANNOT)
         return answer
 
 

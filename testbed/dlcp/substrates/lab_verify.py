@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from dlcp.agents.handles import AgentHandle, request_all
 from dlcp.agents.machine import mean_busy
-from dlcp.errors import ExitCode, Problem
+from dlcp.errors import ExitCode, Problem, decode_problem
 from dlcp.model.base import OnProgress
 from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.inventory import LabSwitch
@@ -84,7 +84,7 @@ class FollowedBoxes:
             what = f"its counters: expected a line of JSON within {ANSWER_TIMEOUT_S:g} s, received {words or 'nothing'}"
             raise Problem(self._remotes[name].where, what, exit_code=ExitCode.RUN_FAILED) from error
         if problem := said.get("problem"):
-            raise Problem(f"{name}: {problem['where']}", problem["what"], problem["hint"])
+            raise decode_problem(problem, at=name)
         return said
 
 

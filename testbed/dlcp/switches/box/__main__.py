@@ -13,7 +13,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from dlcp.errors import ExitCode, MachineCannot, Problem, Problems
+from dlcp.errors import ExitCode, MachineCannot, Problem, Problems, encode_problem
 from dlcp.switches.box.guard import require_root
 from dlcp.switches.box.state import STATE, STATE_VARIABLE, opened, state_folder
 from dlcp.switches.box.verbs import VERBS, request_from
@@ -45,13 +45,13 @@ def answer(verb: str, state: str | None, timed: str | None = None) -> tuple[Exit
         with opened(state_folder(state), *([math.inf] if timed else [])) as store:
             return ExitCode.FINE, VERBS[verb](request_from(told), store)
     except Problem as problem:
-        return problem.exit_code, {"problem": _words(problem)}
+        return problem.exit_code, {"problem": encode_problem(problem, exit_code=False)}
     except Problems as found:
-        first, *_ = found.problems
-        return first.exit_code, {"problem": _words(first), "problems": [_words(one) for one in found.problems]}
+        words = [encode_problem(one, exit_code=False) for one in found.problems]
+        return found.problems[0].exit_code, {"problem": words[0], "problems": words}
     except OSError as error:
         machine = MachineCannot(str(error.filename or "this box"), f"failed: {error.strerror or error}", _AFTER)
-        return machine.exit_code, {"problem": _words(machine)}
+        return machine.exit_code, {"problem": encode_problem(machine, exit_code=False)}
 
 
 def _request() -> Any:
@@ -60,10 +60,6 @@ def _request() -> Any:
         return json.loads(text) if text.strip() else None
     except ValueError as error:
         raise Problem("request", f"is no JSON: {error}", "one JSON mapping on standard input") from error
-
-
-def _words(problem: Problem) -> dict[str, str]:
-    return {"where": problem.where, "what": problem.what, "hint": problem.hint}
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from dlcp.errors import Problem
+from dlcp.errors import Problem, encode_problem
 from dlcp.switches.box.state import opened, state_folder
 from dlcp.switches.box.verbs import Request, counters
 
@@ -23,7 +23,7 @@ def _answer() -> dict[str, Any]:
         with opened(state_folder(None)) as store:
             return counters(Request(), store)
     except Problem as problem:
-        return {"problem": {"where": problem.where, "what": problem.what, "hint": problem.hint}}
+        return {"problem": encode_problem(problem, exit_code=False)}
 
 
 if __name__ == "__main__":
