@@ -13,6 +13,10 @@ from dlcp.substrates.nslab import DEFAULT_TOPOLOGY
 from dlcp.substrates.probe import probe
 
 HERE = Path(__file__).parent
+MAKE_THEIR_OWN = (
+    "test_agent_unit.py", "test_demo.py", "test_deploy.py", "test_deploy_failures.py", "test_lab_run.py",
+)  # fmt: skip
+"""Files whose tests all need a lab that no fixture of this file makes."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -55,5 +59,5 @@ def module_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]
 
 
 def _needs_a_lab(item: pytest.Item) -> bool:
-    makes_its_own = item.path.name in ("test_demo.py", "test_lab_run.py", "test_agent_unit.py")
+    makes_its_own = item.path.name in MAKE_THEIR_OWN
     return makes_its_own or bool({"lab", "make_lab", "module_lab"} & set(getattr(item, "fixturenames", ())))
