@@ -50,6 +50,7 @@ struct asking {
 	uint64_t done_at_ns;    /* when DONE is due; NEVER while packets are under way; outgoing.c */
 	uint32_t done_tries;    /* DONEs since packets were last under way; outgoing.c */
 	uint64_t passed_at_ns;  /* when to say that the first pass is over; NEVER before, and once it was said; transmit.c */
+	bool passed_twice;      /* it is not said again after that; sender.c */
 	uint32_t probes;        /* DONEs in all */
 };
 

@@ -72,7 +72,11 @@ void dlcp_run_done_timers(struct dlcp_protocol *protocol, struct peer *peer, uin
 
 			if (message->packets.arrived < message->count)
 				dlcp_control_push(protocol, &passed);
-			message->asking.passed_at_ns = NEVER;
+			/* A receiver's deadline waits to hear how many packets must arrive: tell it once more. */
+			message->asking.passed_at_ns =
+				message->tags.must_arrive && !message->asking.passed_twice && !message->asking.round ?
+					now_ns + dlcp_timeout(protocol, peer, 0) : NEVER;
+			message->asking.passed_twice = true;
 		}
 		peer->sending.done_hint_ns = dlcp_earlier(peer->sending.done_hint_ns, message->asking.done_at_ns);
 		peer->sending.done_hint_ns = dlcp_earlier(peer->sending.done_hint_ns, message->asking.passed_at_ns);
@@ -99,6 +103,7 @@ static void fill(struct dlcp_protocol *protocol, struct outgoing *message, const
 	message->asking.round = message->asking.nack_round = message->asking.nack_history = 0;
 	message->asking.done_at_ns = message->asking.passed_at_ns = NEVER;
 	message->asking.done_tries = message->asking.probes = 0;
+	message->asking.passed_twice = false;
 	message->start_ns = now_ns;
 	message->listed = false;
 	for (uint32_t packet = 0; packet < message->count; packet++)
@@ -162,9 +167,13 @@ void dlcp_protocol_commit(struct dlcp_protocol *protocol, struct outgoing *messa
 	dlcp_outgoing_list(peer, message, now_ns);
 	/* A receiver that is eager, or has a deadline, may have enough long before the pass is over, if it knows how many
 	 * packets must arrive. */
-	if (message->tags.must_arrive && (protocol->config.eager_stop || !message->tags.allowed_bytes))
+	if (message->tags.must_arrive && (protocol->config.eager_stop || !message->tags.allowed_bytes)) {
 		dlcp_control_push(protocol, &(struct control){
 						    .kind = CONTROL_PASSED, .peer = peer->rank, .key = message->entry.key });
+		message->asking.passed_at_ns = now_ns + dlcp_timeout(protocol, peer, 0);
+		message->asking.passed_twice = true;
+		sending->done_hint_ns = dlcp_earlier(sending->done_hint_ns, message->asking.passed_at_ns);
+	}
 	dlcp_reschedule(protocol, peer, now_ns);
 }
 

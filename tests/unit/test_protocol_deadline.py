@@ -191,13 +191,13 @@ def test_the_largest_gradients_are_waited_for_after_the_deadline() -> None:
 
 
 def push_of_largest(
-    late: Packets, *, tag_all: int = 1, value: float = 1_000.0, share_ppm: int = 0
+    late: Packets, *, tag_all: int = 1, value: float = 1_000.0, share_ppm: int = 0, bound_ppm: int = 0
 ) -> tuple[World, Floats]:
     """A push of which packets 40 to 49 must arrive; its receiver's deadline is 100 ms. late: what comes after 300 ms
     only; packets 60 to 69 come after 1 s."""
     world = pair(ELEMENTS, tag_all=tag_all, resend_last=1)
     for node in world.nodes.values():
-        node.declare(1, ELEMENTS, must_arrive_ppm=100_000)
+        node.declare(1, ELEMENTS, (bound_ppm, 0), must_arrive_ppm=100_000)
     data = contents(0, KEY, ELEMENTS)
     data[40 * 360 : 50 * 360] *= value
 
@@ -225,6 +225,24 @@ def test_what_must_arrive_is_waited_for_though_nothing_came(late: str, share_ppm
     if late == "data":  # the DONE that says how many they are came first
         assert done.end_ns < 1_000 * MS
         assert done.lost_bytes >= 10 * 1440, "the others are not waited for"
+
+
+@pytest.mark.parametrize("bound_ppm", [0, 50_000])
+def test_a_deadline_closes_though_the_first_word_of_what_must_arrive_is_lost(bound_ppm: int) -> None:
+    """A DONE of round 1 leaves only when packets 60 to 69 have come, after 1 s."""
+    dones: list[int] = []
+
+    def late(packet: Packet) -> bool:
+        if packet.type == lib.DLCP_DONE:
+            dones.append(int.from_bytes(packet.data[36:40], "big"))
+        return packet.type == lib.DLCP_DONE and len(dones) == 1
+
+    world, buffer = push_of_largest(late, bound_ppm=bound_ppm)
+    done = world.nodes[1].done[0]
+    assert dones == [0, 0]
+    assert done.end_ns == 100 * MS
+    assert done.lost_bytes == 10 * 1440
+    assert buffer[40 * 360 : 50 * 360].all()
 
 
 @pytest.mark.parametrize(("tag_all", "value"), [(1, np.inf), (0, 1.0)])
