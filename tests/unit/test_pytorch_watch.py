@@ -18,33 +18,15 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e .[train]")
 
 import torch.distributed as dist  # noqa: E402
+from lost_rank import NOTICED_WITHIN_S, lose_rank, slowest_survivor_s  # noqa: E402
 from torch_ranks import open_group, ranks, small_model  # noqa: E402
 
 import dlcp.frameworks.pytorch as dlcp  # noqa: E402
 from dlcp.frameworks.pytorch.watch import Alarm  # noqa: E402
 from dlcp.frameworks.pytorch.watched_worker import rank_names  # noqa: E402
 
-NOTICED_WITHIN_S = 1.0
 WITHIN_S = 20.0
 LOOPBACK = "127.0.0.1"
-
-
-def _lost(store: Any, rank: int, size: int, victim: int, how: str) -> Any:
-    """What a rank is told, and how long after the victim has gone."""
-    open_group(store, rank, size)
-    dist.all_reduce(torch.ones(50_000))
-    if rank == victim:
-        time.sleep(0.2)  # the others wait for it
-        store.set("gone_at", str(time.time()))
-        if how == "killed":
-            os.kill(os.getpid(), signal.SIGKILL)
-        if how == "exits":
-            os._exit(0)
-        dist.destroy_process_group()
-        return None
-    with pytest.raises(RuntimeError) as caught:
-        dist.all_reduce(torch.ones(500_000))
-    return time.time() - float(store.get("gone_at")), str(caught.value)
 
 
 @pytest.mark.parametrize("victim", [0, 1])
@@ -57,7 +39,7 @@ def _lost(store: Any, rank: int, size: int, victim: int, how: str) -> Any:
     ],
 )
 def test_a_rank_that_is_lost__is_named_by_all_others_within_a_second(victim: int, how: str, text: str) -> None:
-    found = ranks(4, _lost, victim, how, dies=(victim,))
+    found = ranks(4, lose_rank, "dlcp", victim, how, dies=(victim,))
     for rank, result in enumerate(found):
         if rank != victim:
             after_s, error = result
@@ -69,7 +51,8 @@ def test_a_rank_that_is_lost__is_named_by_all_others_within_a_second(victim: int
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["killed", "leaves"])
 def test_the_median_of_ten__is_within_a_second(how: str, record_property: Any) -> None:
-    slowest_s = [max(result[0] for result in ranks(3, _lost, 1, how, dies=(1,)) if result) for _ in range(10)]
+    """tests/bench/rank_death.py measures the same, and gloo in turn."""
+    slowest_s = [slowest_survivor_s("dlcp", how) for _ in range(10)]
     record_property("seconds", slowest_s)
     print(f"{how}: median {statistics.median(slowest_s):.3f} s, worst {max(slowest_s):.3f} s")
     assert statistics.median(slowest_s) < NOTICED_WITHIN_S
