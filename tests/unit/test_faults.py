@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from dlcp.model.faults import Fault, FaultKind
+from dlcp.model.faults import Fault, FaultKind, mean_rate_bps
 from dlcp.model.topology import Graph, LeafSpine
-from dlcp.substrates.faults import mean_rate_bps, timeline
+from dlcp.substrates.faults import timeline
 
 GRAPH: Graph = LeafSpine(kind="leaf-spine", leaves=2, spines=2, hosts=4, rate="100 Mbit/s").graph
 

@@ -21,8 +21,8 @@ from dlcp.model.stored import damaged_tables, read_result
 from dlcp.model.tables import check_table
 from dlcp.report import report
 from dlcp.report.comparison import compare
-from dlcp.report.fabric_plots import queue_counts
 from dlcp.report.load import load
+from dlcp.report.metrics import queue_counts
 from dlcp.report.monitors import left_out_rows
 from dlcp.report.page import page
 from dlcp.report.regime import regime_caption

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from dlcp.model.base import Frozen
+from dlcp.model.topology import Graph
 from dlcp.model.units import Duration, Fraction, Rate, show_duration, show_fraction, show_rate
 
 
@@ -120,3 +122,14 @@ def exclude(one: FaultKind, other: FaultKind) -> bool:
     if isinstance(one, QueueFrozen) and isinstance(other, QueueFrozen):
         return (one.port, one.queue) == (other.port, other.queue)
     return True
+
+
+def mean_rate_bps(faults: Sequence[FaultKind], graph: Graph, a: str, b: str, duration_s: float) -> float:
+    """What a link could carry over the job, its rate drops taken off."""
+    rate_bps = graph.link_rate_bps(a, b)
+    missing_bits = 0.0
+    for fault in faults:
+        if isinstance(fault, RateDrop) and set(fault.link) == {a, b}:
+            lasts_s = max(0.0, min(duration_s, fault.end_s) - fault.at_s)
+            missing_bits += (rate_bps - fault.rate_bps) * lasts_s
+    return rate_bps - missing_bits / duration_s

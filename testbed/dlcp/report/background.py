@@ -10,7 +10,8 @@ import pandas as pd
 
 from dlcp.model.frames import PAYLOAD_BYTES, TCP_OVERHEAD_BYTES, UDP_OVERHEAD_BYTES
 from dlcp.model.topology import Graph
-from dlcp.report.load import Results, Run
+from dlcp.report.load import Results
+from dlcp.report.run import Run
 from dlcp.report.statistics import Estimate, quantile_interval
 
 SIZES = ((1, "1 packet"), (10, "2 to 10 packets"), (100, "11 to 100 packets"), (np.inf, "over 100 packets"))

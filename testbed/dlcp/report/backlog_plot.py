@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dlcp.report import style
-from dlcp.report.load import Results, Run
+from dlcp.report.load import Results
+from dlcp.report.run import Run
 
 PORTS = 3
 """Drawn of each run: those of the whole fabric whose queues are longest in the mean over all schemes."""

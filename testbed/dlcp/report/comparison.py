@@ -17,6 +17,7 @@ from dlcp.report.statistics import (
     CONFIDENCE,
     MIN_REPEATS,
     Estimate,
+    Gain,
     mean_interval,
     paired_difference,
     paired_ratio,
@@ -27,23 +28,6 @@ from dlcp.report.statistics import (
 
 SEED = 20_200
 """Of every bootstrap, so that a report of the same results is the same report."""
-
-
-@dataclass(frozen=True)
-class Gain:
-    """The subject scheme against another. The estimate is a ratio or a difference, as the metric says.
-
-    verdict: "better", "worse" or "no clear difference" (the interval holds 1, or 0), "n/a" without an interval,
-    "not judged" where no direction is good. repeats: how many in all would probably rank the two
-    (statistics.repeats_to_rank); None: not known, or more than are worth their time.
-    """
-
-    metric: Metric
-    subject: str
-    against: str
-    estimate: Estimate
-    verdict: str
-    repeats: int | None = None
 
 
 @dataclass(frozen=True)

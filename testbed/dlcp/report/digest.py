@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from os import cpu_count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +20,7 @@ import pyarrow.parquet as pq
 
 from dlcp.model.replicas import drift_lasts, may_differ
 from dlcp.report.lab_time import dilation
-
-if TYPE_CHECKING:
-    from dlcp.report.load import Run
+from dlcp.report.run import Run
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int32]

@@ -12,13 +12,12 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from dlcp.model.result import DROP_CAUSES
 from dlcp.model.topology import Graph
 from dlcp.model.units import show_duration, show_rate
 from dlcp.report import style
 from dlcp.report.load import Results
+from dlcp.report.metrics import QUEUE_COLUMNS, queue_counts
 
-_COUNTS = ["enqueued_packets", *(f"dropped_{cause}_packets" for cause in DROP_CAUSES), "marked_ce_packets"]
 _KINDS = {
     "": {"dropped_wred_packets": "WRED drop", "marked_ce_packets": "CE mark"},
     "////": {"dropped_tail_packets": "tail drop", "dropped_shared_packets": "shared buffer full"},
@@ -32,21 +31,6 @@ _PRECEDENCES = 3
 _BAR = 0.26
 
 
-def queue_counts(results: Results) -> pd.DataFrame:
-    """Packets by job, label, queue and precedence, a run (mean over trusted runs), all ports together."""
-    return results.made("queue counts", lambda: _queue_counts(results))
-
-
-def _queue_counts(results: Results) -> pd.DataFrame:
-    table = results.table("ports", ("queue", "precedence", *_COUNTS))
-    table = table[table["trusted"].astype(bool)]
-    runs = table.groupby("run_id")["run_id"].transform("size")
-    jobs = {run.result.run_id: run.result.job for run in results.runs}
-    table = table.assign(job=table["run_id"].map(jobs)) if len(runs) else table.assign(job=[])
-    by_run = table.groupby(["job", "label", "run_id", "queue", "precedence"])[_COUNTS].sum()
-    return by_run.groupby(["job", "label", "queue", "precedence"]).mean().reset_index()
-
-
 def queues(results: Results, job: str, labels: tuple[str, ...]) -> Figure | None:
     """Drops by queue and precedence in % of the packets, CE marks below if there are any; None without counters."""
     counts = queue_counts(results)
@@ -55,7 +39,7 @@ def queues(results: Results, job: str, labels: tuple[str, ...]) -> Figure | None
         return None
     marked = bool(counts["marked_ce_packets"].any())
     styles = style.scheme_styles(results)
-    shown = sorted(int(queue) for queue in counts[counts[_COUNTS].sum(axis=1) > 0]["queue"].unique())
+    shown = sorted(int(queue) for queue in counts[counts[QUEUE_COLUMNS].sum(axis=1) > 0]["queue"].unique())
     with style.applied():
         columns = min(_COLUMNS, len(labels))
         blocks, kinds = -(-len(labels) // columns), 1 + marked
@@ -87,7 +71,7 @@ def queues(results: Results, job: str, labels: tuple[str, ...]) -> Figure | None
 
 def _queue_keys(counts: pd.DataFrame) -> list[Patch]:
     """The legend: the precedences and the kinds of drops and marks that the bars do show."""
-    bars = counts[counts[_COUNTS[1:]].sum(axis=1) > 0]
+    bars = counts[counts[QUEUE_COLUMNS[1:]].sum(axis=1) > 0]
     precedences = sorted(bars["precedence"].unique())
     keys = [Patch(facecolor=_shade("#303030", p), label=f"precedence {p}") for p in precedences]
     for hatch, kinds in _KINDS.items():
@@ -100,7 +84,7 @@ def _queue_keys(counts: pd.DataFrame) -> list[Patch]:
 def _draw_queues(column: list[Axes], counts: pd.DataFrame, shown: list[int], colour: str) -> None:
     """column: the axes of the drops, and those of the marks if there are any."""
     for precedence in range(_PRECEDENCES):
-        mine = counts[counts["precedence"] == precedence].set_index("queue").reindex(shown)[_COUNTS].fillna(0.0)
+        mine = counts[counts["precedence"] == precedence].set_index("queue").reindex(shown)[QUEUE_COLUMNS].fillna(0.0)
         shares = {
             hatch: mine[[name for name in kinds if name.startswith("dropped")]].sum(axis=1)
             for hatch, kinds in _KINDS.items()

@@ -15,7 +15,8 @@ import pandas as pd
 
 from dlcp.model.tuning import Search
 from dlcp.report.lab_time import dilation
-from dlcp.report.load import Results, Run
+from dlcp.report.load import Results
+from dlcp.report.run import Run
 from dlcp.report.settings import flat
 from dlcp.report.statistics import Estimate, mean_interval
 from dlcp.report.words import show_setting

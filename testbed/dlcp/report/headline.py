@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dlcp.model.metrics import METRICS
 from dlcp.report.best import best_other, others_of
-from dlcp.report.comparison import Comparison, Gain, JobComparison
-from dlcp.report.statistics import Estimate
+from dlcp.report.comparison import Comparison, JobComparison
+from dlcp.report.statistics import Estimate, Gain
 from dlcp.report.words import show_estimate, show_number
 
 MANY = 5

@@ -25,25 +25,13 @@ from dlcp.model.tables import table_path
 from dlcp.report.digest import RunDigest, digest_all
 from dlcp.report.lab_time import in_lab_time, table_in_lab_time
 from dlcp.report.regime import facts_of_jobs
+from dlcp.report.run import Run
 from dlcp.report.words import show_name, show_setting
 
 Made = TypeVar("Made")
 
 RUN_COLUMNS = ("run_id", "label", "repeat", "trusted")
 """Columns that every table gets from its run. `label` is the scheme's name in tables and plots."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """One finished run, in lab time, and where it lies."""
-
-    result: RunResult
-    path: Path
-
-    @property
-    def trusted(self) -> bool:
-        """Counts in means and quantiles: finished, and not suspected by its own monitors."""
-        return self.result.status == "ok"
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from dlcp.report.load import Results
 from dlcp.report.statistics import quantile, refuse_quantile
 
 _DROPS = [f"dropped_{cause}_packets" for cause in DROP_CAUSES]
+QUEUE_COLUMNS = ["enqueued_packets", *_DROPS, "marked_ce_packets"]
+"""Counters of a port's queue in the table `ports`."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,21 @@ def _pooled(results: Results, job: str, label: str, source: str) -> Samples:
     values = np.concatenate([part.values for part in parts])
     order = np.argsort(values, kind="stable")
     return Samples(values[order], np.concatenate(blocks)[order])
+
+
+def queue_counts(results: Results) -> pd.DataFrame:
+    """Packets by job, label, queue and precedence, a run (mean over trusted runs), all ports together."""
+    return results.made("queue counts", lambda: _count_queues(results))
+
+
+def _count_queues(results: Results) -> pd.DataFrame:
+    table = results.table("ports", ("queue", "precedence", *QUEUE_COLUMNS))
+    table = table[table["trusted"].astype(bool)]
+    runs = table.groupby("run_id")["run_id"].transform("size")
+    jobs = {run.result.run_id: run.result.job for run in results.runs}
+    table = table.assign(job=table["run_id"].map(jobs)) if len(runs) else table.assign(job=[])
+    by_run = table.groupby(["job", "label", "run_id", "queue", "precedence"])[QUEUE_COLUMNS].sum()
+    return by_run.groupby(["job", "label", "queue", "precedence"]).mean().reset_index()
 
 
 def target_accuracy(results: Results, job: str) -> float | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlcp.report.comparison import Comparison, Gain, JobComparison
-from dlcp.report.statistics import MIN_REPEATS, MOST_REPEATS
+from dlcp.report.comparison import Comparison, JobComparison
+from dlcp.report.statistics import MIN_REPEATS, MOST_REPEATS, Gain
 from dlcp.report.words import show_gain
 
 METRICS = ("jct_s", "iteration_p50_s", "message_p99_s", "time_to_accuracy_s", "steps_to_accuracy", "final_accuracy")

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from dlcp.model.metrics import Metric
 from dlcp.model.samples import too_few_for
 
 Floats = npt.NDArray[np.float64]
@@ -51,6 +52,23 @@ class Estimate:
     def has_interval(self) -> bool:
         """Whether both ends are known."""
         return self.low is not None and self.high is not None
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The subject scheme against another. The estimate is a ratio or a difference, as the metric says.
+
+    verdict: "better", "worse" or "no clear difference" (the interval holds 1, or 0), "n/a" without an interval,
+    "not judged" where no direction is good. repeats: how many in all would probably rank the two
+    (repeats_to_rank); None: not known, or more than are worth their time.
+    """
+
+    metric: Metric
+    subject: str
+    against: str
+    estimate: Estimate
+    verdict: str
+    repeats: int | None = None
 
 
 def mean_interval(values: Floats, confidence: float = CONFIDENCE, fewest: int = MIN_REPEATS) -> Estimate:

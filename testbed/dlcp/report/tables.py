@@ -11,8 +11,8 @@ from dlcp.report.changes import Changes
 from dlcp.report.checks import fidelity, losses, replicas
 from dlcp.report.comparison import Comparison, gain
 from dlcp.report.expectations import Outcome
-from dlcp.report.fabric_plots import queue_counts
 from dlcp.report.load import ideal_s_of
+from dlcp.report.metrics import queue_counts
 
 IDEAL = "ideal transport"
 

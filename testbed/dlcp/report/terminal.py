@@ -13,11 +13,12 @@ from rich.text import Text
 
 from dlcp.model.metrics import METRICS, Metric
 from dlcp.report.changes import FABRIC_KINDS, Changes
-from dlcp.report.comparison import Comparison, Gain, JobComparison
+from dlcp.report.comparison import Comparison, JobComparison
 from dlcp.report.expectations import Outcome
 from dlcp.report.load import Results
 from dlcp.report.remarks import remarks
 from dlcp.report.repeats import unranked
+from dlcp.report.statistics import Gain
 from dlcp.report.words import Unit, show_estimate, show_gain, unit_of
 
 _GROUPS = (

@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlcp.model.metrics import Metric
 from dlcp.model.units import show_duration, show_fraction, show_rate, show_size
-from dlcp.report.statistics import Estimate
-
-if TYPE_CHECKING:
-    from dlcp.report.comparison import Gain
+from dlcp.report.statistics import Estimate, Gain
 
 
 @dataclass(frozen=True)

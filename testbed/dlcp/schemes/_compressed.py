@@ -10,7 +10,7 @@ from pydantic import Field
 from dlcp.model.experiment import Scaling
 from dlcp.model.units import Fraction
 from dlcp.model.workload import Compression, Job, TransportSettings, Workload
-from dlcp.schemes.base import UnfitError
+from dlcp.schemes.base import refuse_all_but_servers
 from dlcp.schemes.tcp_tuned import TcpTuned
 
 BOTH_WAYS = (
@@ -31,15 +31,6 @@ def step_share_of(default: float) -> Any:
         description="share of the job's learning rate, which was found without compression, that is applied to what "
         "codes stand for; it does nothing to a profile's times",
     )
-
-
-def refuse_all_but_servers(job: Job) -> None:
-    """UnfitError for a job whose gradients are not summed by parameter servers."""
-    if job.pattern != "parameter-server":
-        raise UnfitError(
-            "compression", f"codes are merged by parameter servers, a {job.pattern} has none",
-            "pattern: parameter-server",
-        )  # fmt: skip
 
 
 class CompressedTcp(TcpTuned):

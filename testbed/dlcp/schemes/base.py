@@ -22,6 +22,15 @@ class UnfitError(ValueError):
         self.hint = hint
 
 
+def refuse_all_but_servers(job: Job) -> None:
+    """UnfitError for a job whose gradients are not summed by parameter servers."""
+    if job.pattern != "parameter-server":
+        raise UnfitError(
+            "compression", f"codes are merged by parameter servers, a {job.pattern} has none",
+            "pattern: parameter-server",
+        )  # fmt: skip
+
+
 def settings_for(scheme: Scheme, scaling: Scaling) -> TransportSettings:
     """What a scheme's agents open, with the time dilation that they stretch its times and their own constants by. Only
     after for_job."""

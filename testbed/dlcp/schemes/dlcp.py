@@ -19,9 +19,8 @@ from dlcp.model.workload import (
     TransportSettings,
     Workload,
 )
-from dlcp.schemes._compressed import refuse_all_but_servers
 from dlcp.schemes._plain import control_reserved_knob
-from dlcp.schemes.base import Scheme, UnfitError
+from dlcp.schemes.base import Scheme, UnfitError, refuse_all_but_servers
 from dlcp.transport.tagging import data_queues
 
 QUALITY_BOUND = 0.1

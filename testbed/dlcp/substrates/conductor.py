@@ -21,13 +21,13 @@ from dlcp.agents.jobs import JobSpec
 from dlcp.agents.records import Columns
 from dlcp.agents.session import HEAD_START_S, JobResult, JobSession
 from dlcp.model.base import OnProgress
+from dlcp.model.faults import mean_rate_bps
 from dlcp.model.replicas import drift_lasts
 from dlcp.model.result import TABLES, RunResult, Tenant
 from dlcp.model.tables import write_columns, write_rows
 from dlcp.model.units import show_fraction
 from dlcp.model.workload import TransportSettings
 from dlcp.substrates import audit, fidelity
-from dlcp.substrates.faults import mean_rate_bps
 from dlcp.substrates.ideal import ideal_communication_s, ideal_iteration_s, transfers_of, transfers_seen
 from dlcp.substrates.run_plan import RunPlan
 from dlcp.transport.codepoint import tos_of_queue

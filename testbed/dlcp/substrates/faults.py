@@ -70,17 +70,6 @@ def timeline(faults: Sequence[FaultKind], graph: Graph, limit_s: float) -> list[
     return _with_detours(actions, faults)
 
 
-def mean_rate_bps(faults: Sequence[FaultKind], graph: Graph, a: str, b: str, duration_s: float) -> float:
-    """What a link could carry over the job, its rate drops taken off."""
-    rate_bps = graph.link_rate_bps(a, b)
-    missing_bits = 0.0
-    for fault in faults:
-        if isinstance(fault, RateDrop) and set(fault.link) == {a, b}:
-            lasts_s = max(0.0, min(duration_s, fault.end_s) - fault.at_s)
-            missing_bits += (rate_bps - fault.rate_bps) * lasts_s
-    return rate_bps - missing_bits / duration_s
-
-
 class FaultPlayer(Beside):
     """Carries a timeline out while its block lasts; start_s: the job's start (CLOCK_MONOTONIC).
 
