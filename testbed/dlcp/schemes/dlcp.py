@@ -345,3 +345,7 @@ def number(bound: float | str) -> float:
 
 
 SCHEME = Dlcp
+VARIANTS = {f"dlcp-no-{part}": without(part) for part in PARTS} | {
+    f"dlcp-only-{part}": without(*(other for other in PARTS if other != part)) for part in PARTS
+}
+"""For ablations: DLCP without one of its parts, and each of them alone."""

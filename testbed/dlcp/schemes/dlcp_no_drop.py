@@ -1,5 +1,0 @@
-"""DLCP whose packets are all alike to a switch."""
-
-from dlcp.schemes.dlcp import without
-
-SCHEME = without("drop")

@@ -1,5 +1,0 @@
-"""Selective dropping alone."""
-
-from dlcp.schemes.dlcp import without
-
-SCHEME = without("loss", "priority", "spray")

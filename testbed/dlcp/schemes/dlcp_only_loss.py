@@ -1,5 +1,0 @@
-"""Bounded loss alone."""
-
-from dlcp.schemes.dlcp import without
-
-SCHEME = without("priority", "drop", "spray")
