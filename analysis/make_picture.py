@@ -11,10 +11,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dlcp.report import style
-from dlcp.report.comparison import compare
-from dlcp.report.load import load
-from dlcp.report.overview import overview
+from dlcp.report.analysis.comparison import compare
+from dlcp.report.data.load import load
+from dlcp.report.plots import style
+from dlcp.report.plots.overview import overview
 
 DOTS_AN_INCH = 120
 

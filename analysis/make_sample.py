@@ -25,7 +25,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dlcp.model.stored import record_tables
+from dlcp.model.loading.stored_result import record_tables
 
 MESSAGES = 2000
 """Messages kept a run, about, where --messages does not say: 10000 over five repeats, enough for a p99 that resembles

@@ -8,8 +8,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from dlcp.report.checks import problems
-from dlcp.report.load import Results, load
+from dlcp.report.data.load import Results, load
+from dlcp.report.data.self_checks import problems
 
 HERE = Path(__file__).parent
 

@@ -90,7 +90,7 @@ update_lists() {
 
 fill_venv() {
     local stamp=.venv/.installed had=none sources
-    sources=$({ echo "$python $version"; pwd; cat pyproject.toml setup.py testbed/dlcp/transport/*build*.py testbed/native/*.[ch]; } | sha256sum)
+    sources=$({ echo "$python $version"; pwd; cat pyproject.toml setup.py testbed/dlcp/transport/*build*.py $(find testbed/native -name '*.[ch]' | sort); } | sha256sum)
     if [ -e "$stamp" ]; then
         had=$(head -n 1 "$stamp")
         [ "$had" = test ] && level=test  # what `test` installs serves `use` too

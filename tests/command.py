@@ -2,7 +2,7 @@
 forks for each of them.
 
 A command is still a process of its own, with its own working folder, environment, standard streams and exit code. What
-a start from nothing is like is tried by tests that start `python -m dlcp.cli`.
+a start from nothing is like is tried by tests that start `python -m dlcp.cli.main`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PR_SET_PDEATHSIG = 1
 def dlcp(
     *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, limit_s: float = LIMIT_S
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end; what subprocess.run returns of `python -m dlcp.cli ARGUMENTS`, as text."""
+    """Run a command to its end; what subprocess.run returns of `python -m dlcp.cli.main ARGUMENTS`, as text."""
     server = _server()
     assert server.stdin
     assert server.stdout
@@ -69,16 +69,16 @@ def _server() -> subprocess.Popen[bytes]:
 def _serve() -> None:
     """Fork for each line of standard input; answer with the exit code."""
     _die_with_the_parent()
-    import dlcp.cli
+    import dlcp.cli.main
 
     for package in PRELOADED:
-        for module in pkgutil.iter_modules(import_module(package).__path__, f"{package}."):
+        for module in pkgutil.walk_packages(import_module(package).__path__, f"{package}."):
             import_module(module.name)
     for line in sys.stdin.buffer:
         child = os.fork()
         if child == 0:
             _die_with_the_parent()
-            _become(json.loads(line), dlcp.cli.main)
+            _become(json.loads(line), dlcp.cli.main.main)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
 

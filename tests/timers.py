@@ -1,4 +1,4 @@
-"""Timers of devices (dlcp.switches.timer) that run out when a test says so, not by the clock."""
+"""Timers of devices (dlcp.switches.rollback_timer) that run out when a test says so, not by the clock."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any
 from command import dlcp
 
 LIMIT_S = 90
-COMMAND = [sys.executable, "-m", "dlcp.cli", "bench"]
+COMMAND = [sys.executable, "-m", "dlcp.cli.main", "bench"]
 """For what is to run beside the test."""
 
 

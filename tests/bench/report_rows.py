@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
 from synthetic_results import REGIME
 
+from dlcp.model.loading.stored_result import record_tables
 from dlcp.model.result import TABLES, RunResult
-from dlcp.model.stored import record_tables
 from dlcp.model.tables import write_columns
 from dlcp.model.topology import LeafSpine
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from bench_command import bench, figure, report
 
-from dlcp.bench.end import gradients
-from dlcp.bench.tagging import METRICS, Core, tag_with_numpy
+from dlcp.bench.transport.endpoint_process import gradients
+from dlcp.bench.transport.tagging import METRICS, Core, tag_with_numpy
 
 PACKET = 360
 

@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
-SILENT = "import os, sys; from dlcp.agents.agent import serve; serve(0, os.dup(1), silence_s=float(sys.argv[1]))"
-CODE = "import os, sys; from dlcp.agents.agent import serve; fd = int(sys.argv[1]); serve(fd, os.dup(fd))"
+SILENT = (
+    "import os, sys; from dlcp.agents.process.agent import serve; serve(0, os.dup(1), silence_s=float(sys.argv[1]))"
+)
+CODE = "import os, sys; from dlcp.agents.process.agent import serve; fd = int(sys.argv[1]); serve(fd, os.dup(fd))"
 
 
 @pytest.mark.parametrize("unread", [False, True])
@@ -61,7 +63,7 @@ def test_an_agent_that_hears_nothing_ends_and_an_empty_line_is_a_sign_of_life() 
 def start(parent: Path) -> tuple[subprocess.Popen[bytes], Path]:
     """An agent over pipes, and the folder below `parent` that it works in."""
     agent = subprocess.Popen(
-        [sys.executable, "-m", "dlcp.agents.stdio"],
+        [sys.executable, "-m", "dlcp.agents.process.stdio"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": str(parent)},
     )  # fmt: skip
     assert agent.stdin is not None

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dlcp.runner.store import Store
+from dlcp.runner.running.store import Store
 
 pytestmark = [
     pytest.mark.root,
@@ -42,7 +42,7 @@ KILLED_AFTER_S = (0.5, 1.5, 2.5, 4.0)
 
 def start(folder: Path) -> subprocess.Popen[bytes]:
     (folder / "tiny.yaml").write_text(yaml.safe_dump(EXPERIMENT))
-    command = [sys.executable, "-m", "dlcp.cli", "run", "tiny.yaml"]
+    command = [sys.executable, "-m", "dlcp.cli.main", "run", "tiny.yaml"]
     # Files, not pipes: a survivor that held a pipe would make the test hang instead of fail.
     # A shell's background job, such as these tests may be, has SIGINT ignored, and so would what it starts.
     with (folder / "output.txt").open("ab") as output:

@@ -44,7 +44,7 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
     folder.mkdir()
     (folder / "again.yaml").write_text(yaml.safe_dump(EXPERIMENT))
     with (folder / "output.txt").open("wb") as output:
-        command = [sys.executable, "-m", "dlcp.cli", "run", "again.yaml"]
+        command = [sys.executable, "-m", "dlcp.cli.main", "run", "again.yaml"]
         return subprocess.Popen(command, cwd=folder, stdout=output, stderr=output)
 
 

@@ -56,12 +56,12 @@ def test_something_was_left_and_the_next_owner_removes_it(deaths: list[dict[str,
 
 def test_an_owner_that_is_killed_gives_the_lock_back(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from dlcp.runner.store import Store\n"
+        "import sys, time; from pathlib import Path; from dlcp.runner.running.store import Store\n"
         "with Store(Path(sys.argv[1]), 'e').locked():\n"
         "    Store(Path(sys.argv[1]), 'e').begin('aaaaaaaaaaa1'); print('locked', flush=True); time.sleep(60)"
     )
     from dlcp.errors import Problem
-    from dlcp.runner.store import Store
+    from dlcp.runner.running.store import Store
 
     store = Store(tmp_path, "e")
     owner = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
@@ -95,7 +95,7 @@ def test_an_owner_that_is_killed_gives_the_lock_back(tmp_path: Path) -> None:
     ],
 )
 def test_only_a_valid_result_counts(tmp_path: Path, content: str, why: str) -> None:
-    from dlcp.runner.store import Store
+    from dlcp.runner.running.store import Store
 
     path = tmp_path / "e" / FIRST
     path.mkdir(parents=True)

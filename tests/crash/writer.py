@@ -15,7 +15,7 @@ from typing import Any
 
 from dlcp.model.result import TABLES, RunResult
 from dlcp.model.tables import check_table, write_rows
-from dlcp.runner.store import Store, load_result
+from dlcp.runner.running.store import Store, load_result
 
 EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.listdir", "os.scandir", "shutil.rmtree"}
 RUNS = ("aaaaaaaaaaa1", "aaaaaaaaaaa2")

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dlcp.model.device import Device
+from dlcp.isolation.netns import Namespace
+from dlcp.model.lab.device import Device
 from dlcp.model.qos import QosIntent
-from dlcp.substrates.netns import Namespace
-from dlcp.switches.box.__main__ import answer
 from dlcp.switches.devices import Devices
-from dlcp.switches.lab.render import render
+from dlcp.switches.linux.__main__ import answer
+from dlcp.switches.vendor.render import render
 
 STATE = Path("/run/dlcp/state")
 MANAGEMENT = "mgmt0"
@@ -111,7 +111,7 @@ def box(verb: str, request: Any = None) -> dict[str, Any]:
 def command(verb: str, request: Any = None, *before: str, environment: dict[str, str] | None = None) -> dict[str, Any]:
     """Ask it as a controller does; before: what the command runs under."""
     done = subprocess.run(
-        [*before, sys.executable, "-m", "dlcp.switches.box", verb, "--state", str(STATE)],
+        [*before, sys.executable, "-m", "dlcp.switches.linux", verb, "--state", str(STATE)],
         input="" if request is None else json.dumps(request), capture_output=True, text=True, check=False,
         env=os.environ | (environment or {}),
     )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from scenarios import Scenarios
 
-from dlcp.substrates.probe import probe
+from dlcp.substrates.emulate.capabilities import probe
 
 SCENARIO_LIMIT_S = 30
 HERE = Path(__file__).parent

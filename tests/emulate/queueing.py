@@ -22,9 +22,9 @@ import numpy.typing as npt
 import pytest
 from traffic import tos, udp
 
-from dlcp.agents.machine import SAMPLE_INTERVAL_S, MachineMonitor
+from dlcp.agents.machine_monitor import SAMPLE_INTERVAL_S, MachineMonitor
 from dlcp.model.frames import UDP_OVERHEAD_BYTES
-from dlcp.substrates.fabric import Fabric
+from dlcp.substrates.emulate.fabric import Fabric
 
 Times = npt.NDArray[np.float64]
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from dlcp.agents.machine import MachineMonitor
+from dlcp.agents.machine_monitor import MachineMonitor
 
 OTHERS = 0.2
 """Share of all cores that others may use: above it, nothing can be proven of this machine."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from select import select
 from typing import Any
 
-from dlcp.substrates import private
+from dlcp.isolation import private_namespaces
 
 HERE = Path(__file__).parent
 _NEW_NAMESPACES = 0x00020000 | 0x20000000 | 0x40000000
@@ -37,7 +37,7 @@ class Scenarios(threading.local):
     """Runs functions of test modules, one at a time in each thread: the process that forks them dies with the thread
     that started it."""
 
-    _server: private.PrivateProcess | None = None
+    _server: private_namespaces.PrivateProcess | None = None
 
     def run(self, scenario: Callable[..., Any], within_s: float, **arguments: Any) -> Any:
         """What the function returns; arguments and result travel as JSON. An error in it fails the test."""
@@ -62,10 +62,10 @@ class Scenarios(threading.local):
             self._server.stop()
         self._server = None
 
-    def _started(self) -> private.PrivateProcess:
+    def _started(self) -> private_namespaces.PrivateProcess:
         if self._server is None:
             paths = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
-            self._server = private.start_private(
+            self._server = private_namespaces.start_private(
                 "scenarios:serve",
                 env={**os.environ, "PYTHONPATH": paths},
                 stdin=subprocess.PIPE,
@@ -103,7 +103,7 @@ def _isolated(module: str, name: str, arguments: dict[str, Any], streams: list[s
         os.close(file)
     try:
         _check(_libc.mount(b"proc", b"/proc", b"proc", _MOUNT_FLAGS, None), "mount /proc")
-        private._furnish()
+        private_namespaces._furnish()
         result = getattr(import_module(module), name)(**arguments)
         print(json.dumps(result))
         code = 0

@@ -11,14 +11,14 @@ from typing import Any
 
 from traffic import plain, star
 
-from dlcp.agents.background_session import BackgroundSession
-from dlcp.agents.handles import start_agents
-from dlcp.agents.traffic_plan import TrafficSpec
+from dlcp.agents.control.background_session import BackgroundSession
+from dlcp.agents.control.handles import start_agents
 from dlcp.model.frames import UDP_OVERHEAD_BYTES
-from dlcp.model.load import load_sizes
+from dlcp.model.loading.experiment_files import load_sizes
 from dlcp.model.workload import Constant, Incast, Poisson
-from dlcp.transport.codepoint import tos_of_queue
-from dlcp.transport.traffic import DATAGRAM_BYTES
+from dlcp.traffic.native import DATAGRAM_BYTES
+from dlcp.traffic.plan import TrafficSpec
+from dlcp.transport.contract.codepoint import tos_of_queue
 
 RATE_MBIT = 100.0
 HOSTS = ("h1", "h2", "h3", "h4")

@@ -11,9 +11,9 @@ from typing import Any
 from boxes import BEHIND, World, account, at, box, settled, total, udp
 from traffic import Sink, tos
 
+from dlcp.isolation.netns import Namespace
 from dlcp.model.frames import UDP_OVERHEAD_BYTES
 from dlcp.model.qos import DropProfile, QosIntent, QueueIntent
-from dlcp.substrates.netns import Namespace
 
 H1, H2 = "198.18.1.2", "198.18.2.2"
 PAYLOAD = bytes(1000)

@@ -21,10 +21,11 @@ from boxes import MANAGEMENT, STATE, World, box, changed, command, picture, run
 
 from dlcp.model.qos import DropProfile, QosIntent, QueueIntent
 from dlcp.paths import SWITCH_CONFIGS
-from dlcp.switches import bpf, timer
-from dlcp.switches.box import hooks, install, state
-from dlcp.switches.box.links import inner_name
-from dlcp.switches.box.program import BoxProgram
+from dlcp.switches import rollback_timer
+from dlcp.switches.bpf import programs
+from dlcp.switches.linux import hooks, install, state
+from dlcp.switches.linux.links import inner_name
+from dlcp.switches.linux.program import BoxProgram
 from timers import run_out
 
 DEPLOYMENT = "20261121T205000Z-1"
@@ -351,7 +352,8 @@ def killed_at(step: int, verb: str, request: dict[str, Any]) -> bool:
         stopped = Stopped(step)
         for module, name in (
             (install, "run"), (install, "write_sysctl"), (install.hooks, "attach"), (install.hooks, "detach"),
-            (install.hooks, "add_clsact"), (install.hooks, "delete_clsact"), (state, "replace_file"), (timer, "stop"),
+            (install.hooks, "add_clsact"), (install.hooks, "delete_clsact"), (state, "replace_file"),
+            (rollback_timer, "stop"),
         ):  # fmt: skip
             setattr(module, name, stopped.before(getattr(module, name)))
         box(verb, request)
@@ -407,7 +409,7 @@ def by_tcx(device: str) -> Iterator[bool]:
     egress = hooks._TCX_POINTS["egress"]
     with BoxProgram(pairs=1, highest=2) as program:
         options = (program.programs[hooks.EGRESS], socket.if_nametoindex(device), egress, None)
-        link = bpf.libbpf().bpf_link_create(*options)
+        link = programs.libbpf().bpf_link_create(*options)
         yield link >= 0
         if link >= 0:
             os.close(link)

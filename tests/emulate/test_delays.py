@@ -16,9 +16,9 @@ from traffic import Sink, at, name_of, pace, plain, together, tos, udp
 from dlcp.errors import MachineCannot
 from dlcp.model.topology import Graph, Link
 from dlcp.model.workload import HostSettings
-from dlcp.substrates import wires
-from dlcp.substrates.fabric import Fabric
-from dlcp.substrates.probe import probe_delays
+from dlcp.substrates.emulate import delayed_links
+from dlcp.substrates.emulate.capabilities import probe_delays
+from dlcp.substrates.emulate.fabric import Fabric
 
 DELAY_S = 0.005
 
@@ -32,7 +32,7 @@ def netem() -> bool:
 def delayed(*, stand_in: bool) -> Fabric:
     """h1, h2 – s1 ~ s2 – h3: the link between the switches has a delay, and h1's too."""
     if stand_in:
-        wires.discipline = lambda _: "bfifo limit 100000000"
+        delayed_links.discipline = lambda _: "bfifo limit 100000000"
     links = (
         Link(a="h1", b="s1", rate=100e6, delay=DELAY_S),
         Link(a="h2", b="s1", rate=100e6),

@@ -20,7 +20,7 @@ import pytest
 import yaml
 from traffic import at, pace, star, together, tos, udp
 
-from dlcp.agents.handles import Zygote
+from dlcp.agents.control.handles import Zygote
 from dlcp.model.experiment import Experiment, experiment_intent
 from dlcp.model.frames import FRAME_BYTES, UDP_OVERHEAD_BYTES
 from dlcp.model.qos import QosIntent
@@ -28,12 +28,12 @@ from dlcp.model.topology import Graph, Link
 from dlcp.model.workload import HostSettings
 from dlcp.paths import EXPERIMENTS
 from dlcp.schemes.tcp import Tcp
-from dlcp.substrates.fabric import Fabric
-from dlcp.substrates.probing import AgentProber
-from dlcp.substrates.verify import FabricCounters
+from dlcp.substrates.agent_prober import AgentProber
+from dlcp.substrates.emulate.fabric import Fabric
+from dlcp.substrates.emulate.verify import FabricCounters
 from dlcp.verification import isolation, limits
-from dlcp.verification.again import settled
-from dlcp.verification.stations import Station, station
+from dlcp.verification.placement import Station, station
+from dlcp.verification.repeat import settled
 
 PORT_BUFFER_BYTES = 40_000
 SMALL_BYTES = 250
@@ -208,7 +208,7 @@ def test_iperf3_sees_the_same(tmp_path: Path, buffering: str) -> None:
     (tmp_path / "quickstart.yaml").write_text(yaml.safe_dump(experiment, sort_keys=False))
     report = tmp_path / "report.json"
     (tmp_path / "script").write_text(IPERF.format(report=report))
-    command = [sys.executable, "-m", "dlcp.cli", "shell", "quickstart.yaml", "-c", "source script"]
+    command = [sys.executable, "-m", "dlcp.cli.main", "shell", "quickstart.yaml", "-c", "source script"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     summary = json.loads(report.read_text())["end"]["sum"]

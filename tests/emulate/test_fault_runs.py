@@ -23,7 +23,7 @@ EXACT = ("unaccounted_packets", "stray_packets", "vanished_packets", "duplicated
 def run(folder: Path, **more: Any) -> tuple[int, list[dict[str, Any]]]:
     """`dlcp run` of an experiment: its exit code and results."""
     (folder / "faulty.yaml").write_text(yaml.safe_dump(EXPERIMENT | more, sort_keys=False))
-    command = [sys.executable, "-m", "dlcp.cli", "run", "faulty.yaml"]
+    command = [sys.executable, "-m", "dlcp.cli.main", "run", "faulty.yaml"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     found = [json.loads(file.read_text()) for file in sorted(folder.glob("results/faulty/*/result.json"))]
     assert found, done.stderr

@@ -15,8 +15,8 @@ from dlcp.model.faults import Fault, FaultKind
 from dlcp.model.frames import UDP_OVERHEAD_BYTES
 from dlcp.model.topology import LeafSpine
 from dlcp.model.workload import HostSettings
-from dlcp.substrates.fabric import Fabric
-from dlcp.substrates.faults import FaultPlayer, timeline
+from dlcp.substrates.emulate.fabric import Fabric
+from dlcp.substrates.emulate.faults import FaultPlayer, timeline
 
 GRAPH = LeafSpine(kind="leaf-spine", leaves=2, spines=2, hosts=4, rate="100 Mbit/s").graph
 RATE_MBIT = 40.0

@@ -15,7 +15,7 @@ from footprint import changes, footprint
 from test_isolation import HERE
 from traffic import at, leaf_spine, plain, star, udp
 
-from dlcp.substrates.private import start_private
+from dlcp.isolation.private_namespaces import start_private
 
 ETH_P_ALL = 3
 UP_WITHIN_S = 20.0

@@ -20,7 +20,7 @@ from quiet import require_quiet
 
 from dlcp.agents.cpu_quota import usable_cores
 from dlcp.errors import ExitCode
-from dlcp.runner.invariance import busy_loop
+from dlcp.runner.machine.invariance import busy_loop
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(os.geteuid() != 0, reason="emulates a fabric, so it needs root")]
 

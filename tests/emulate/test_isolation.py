@@ -16,14 +16,14 @@ import pytest
 from traffic import at, leaf_spine, plain, udp
 
 from dlcp.errors import Problem
-from dlcp.substrates.private import start_private
+from dlcp.isolation.private_namespaces import start_private
 
 HERE = Path(__file__).parent
 GONE_WITHIN_S = 3.0
 
 PARENT = """
 import sys
-from dlcp.substrates.private import run_private
+from dlcp.isolation.private_namespaces import run_private
 sys.exit(run_private("test_isolation:hold", sys.argv[1:]))
 """
 
@@ -183,7 +183,7 @@ def test_a_start_that_fails_closes_its_lifeline_once(monkeypatch: pytest.MonkeyP
     open_after = []
     for _ in range(2):  # the first also takes what earlier tests left
         with pytest.raises(FileNotFoundError):
-            start_private("dlcp.substrates.probe:main", cwd=tmp_path / "nowhere")
+            start_private("dlcp.substrates.emulate.capabilities:main", cwd=tmp_path / "nowhere")
         gc.collect()
         open_after.append(len(os.listdir("/proc/self/fd")))
     assert unraisable == []

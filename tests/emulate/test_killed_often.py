@@ -24,7 +24,7 @@ FABRIC_LIFE_S, RUN_LIFE_S = 2.5, 7.0
 
 PARENT = """
 import sys
-from dlcp.substrates.private import run_private
+from dlcp.isolation.private_namespaces import run_private
 sys.exit(run_private("test_killed_often:lifetime", sys.argv[1:]))
 """
 
@@ -107,7 +107,7 @@ def test_fifty_kills_leave_nothing(tmp_path: Path) -> None:
         after_s = draw.uniform(0, RUN_LIFE_S if is_run else FABRIC_LIFE_S)
         told = tmp_path / f"told-{kill}"
         command = (
-            [sys.executable, "-m", "dlcp.cli", "run", "tiny.yaml", "--results", f"results-{kill}"]
+            [sys.executable, "-m", "dlcp.cli.main", "run", "tiny.yaml", "--results", f"results-{kill}"]
             if is_run
             else [sys.executable, "-c", PARENT, str(told)]
         )

@@ -1,8 +1,9 @@
 """The machine is not in the results: a run that its monitors believe has the JCT of a machine twice as fast.
 
 The same experiment at its own time dilation and at twice that, and with planted busy loops; see
-dlcp.runner.invariance. What is proven is that no verdict "ok" is false, at the heaviest load that is admitted here, for
-each way in which runs take CPU: the kernel's TCP, Python that schedules over it, DLCP's engine under two controls.
+dlcp.runner.machine.invariance. What is proven is that no verdict "ok" is false, at the heaviest load that is admitted
+here, for each way in which runs take CPU: the kernel's TCP, Python that schedules over it, DLCP's engine under two
+controls.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import Any
 import pytest
 from quiet import require_quiet
 
-from dlcp.agents.machine import cores
-from dlcp.model.load import find_experiment
-from dlcp.runner.check import ready
-from dlcp.runner.invariance import LARGEST_BIAS, Options, Trial, summary, sweep
-from dlcp.runner.outline import as_emulated
+from dlcp.agents.machine_monitor import cores
+from dlcp.model.loading.experiment_files import find_experiment
+from dlcp.runner.machine.invariance import LARGEST_BIAS, Options, Trial, summary, sweep
+from dlcp.runner.planning.check import ready
+from dlcp.runner.preview.outline import as_emulated
 
 EXPERIMENT, JOB = "machine-bias", "resnet50"
 TRANSPORTS = ("TCP tuned", "ByteScheduler", "DCTCP over UDP", "DLCP")

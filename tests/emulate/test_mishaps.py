@@ -14,7 +14,7 @@ import pytest
 from traffic import Sink, at, leaf_spine, name_of, pace, plain, star, together, tos, udp
 
 from dlcp.model.frames import UDP_OVERHEAD_BYTES
-from dlcp.substrates.fabric import Fabric
+from dlcp.substrates.emulate.fabric import Fabric
 
 DROPS = ("wred", "tail", "shared", "loss", "down", "unrouted")
 

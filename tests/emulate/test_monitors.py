@@ -11,10 +11,10 @@ import numpy as np
 from traffic import plain, star, together, tos, udp
 
 from dlcp.model.result import DROP_CAUSES, TABLES
-from dlcp.substrates.fabric import Fabric
+from dlcp.substrates.emulate.fabric import Fabric
+from dlcp.substrates.emulate.host_counters import HostLinks, vanished_packets
+from dlcp.substrates.emulate.monitors import Watch
 from dlcp.substrates.fidelity import BOUNDS
-from dlcp.substrates.host_links import HostLinks, vanished_packets
-from dlcp.substrates.watch import Watch
 
 QUEUE = 3
 FLOOD_S = 2.0

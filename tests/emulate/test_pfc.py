@@ -12,8 +12,8 @@ from traffic import Sink, pace, plain, together, tos, udp
 from dlcp.model.qos import Pfc
 from dlcp.model.topology import Graph, Link
 from dlcp.model.workload import HostSettings
-from dlcp.substrates.fabric import Fabric
-from dlcp.substrates.pfc import PauseLoop
+from dlcp.substrates.emulate.fabric import Fabric
+from dlcp.substrates.emulate.pfc import PauseLoop
 
 LOSSLESS, OTHER = 3, 1
 LINKS = (

@@ -10,10 +10,10 @@ import pytest
 from traffic import plain, star
 
 from dlcp.errors import MachineCannot, Problem
+from dlcp.isolation.netns import Namespace
 from dlcp.model.qos import DropProfile, QosIntent, QueueIntent
 from dlcp.model.workload import HostSettings
-from dlcp.substrates.netns import Namespace
-from dlcp.switches.layout import PortConfig
+from dlcp.switches.bpf.map_structs import PortConfig
 
 ROUTE = "198.18.0.0/15 dev h1-eth0 proto kernel scope link src 198.18.0.1"
 CHANGE = "tc class change dev s1-h1 parent 1:1 classid 1:13 htb"

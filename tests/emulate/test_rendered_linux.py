@@ -7,7 +7,7 @@ from typing import Any
 
 from boxes import World, box, changed, picture
 
-from dlcp.switches.lab.files import find_intent, intent_names, load_intent
+from dlcp.switches.vendor.files import find_intent, intent_names, load_intent
 
 
 def applied(names: list[str]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ EXPERIMENT: dict[str, Any] = {
 
 
 def dlcp(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dlcp.cli", *words]
+    command = [sys.executable, "-m", "dlcp.cli.main", *words]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=170, check=False)
 
 

@@ -18,7 +18,7 @@ import json, sys
 from dlcp.model.qos import QosIntent
 from dlcp.model.topology import LeafSpine
 from dlcp.model.workload import HostSettings
-from dlcp.substrates.shell import shell
+from dlcp.substrates.emulate.shell import shell
 graph = LeafSpine(kind="leaf-spine", leaves=2, spines=2, hosts=4, rate="100 Mbit/s").graph
 intent = QosIntent(name="plain", port_buffer="100 kB", load_balancing="per-packet")
 sys.exit(shell(graph, intent, seed=1, host_settings=HostSettings(), command=json.loads(sys.argv[1])))
@@ -27,7 +27,7 @@ sys.exit(shell(graph, intent, seed=1, host_settings=HostSettings(), command=json
 PROBE = """
 import json
 from dataclasses import asdict
-from dlcp.substrates.probe import probe
+from dlcp.substrates.emulate.capabilities import probe
 print(json.dumps([asdict(check) for check in probe()]))
 """
 

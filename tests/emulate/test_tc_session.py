@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from dlcp.errors import Problem
-from dlcp.substrates.devices import Devices
-from dlcp.substrates.netns import Namespace
-from dlcp.substrates.tc_session import TcSession
+from dlcp.isolation.netns import Namespace
+from dlcp.substrates.emulate.device_names import Devices
+from dlcp.substrates.emulate.tc_session import TcSession
 
 LOOKS = 500
 """At a device that comes up, 10 ms apart."""

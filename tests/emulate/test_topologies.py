@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from traffic import Sink, plain, udp
 
-from dlcp.model.load import load_topology, topology_names
+from dlcp.model.loading.experiment_files import load_topology, topology_names
 from dlcp.model.workload import HostSettings
-from dlcp.substrates.fabric import Fabric
+from dlcp.substrates.emulate.fabric import Fabric
 
 
 def all_to_all(name: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ EXPERIMENT: dict[str, Any] = {
 def test_two_jobs__run_at_once_and_are_told_apart(tmp_path: Path) -> None:
     """The measured job over TCP, the other one a transpose over DLCP. It may be suspect on a busy machine."""
     (tmp_path / "pair.yaml").write_text(yaml.safe_dump(EXPERIMENT, sort_keys=False))
-    command = [sys.executable, "-m", "dlcp.cli", "run", "pair.yaml"]
+    command = [sys.executable, "-m", "dlcp.cli.main", "run", "pair.yaml"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     found = [json.loads(file.read_text()) for file in tmp_path.glob("results/pair/*/result.json")]
     by_label = {result["label"]: result for result in found}

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import yaml
 
-from dlcp.agents.handles import Zygote
+from dlcp.agents.control.handles import Zygote
+from dlcp.isolation.netns import Namespace
 from dlcp.model.qos import DropProfile, QosIntent, QueueIntent
 from dlcp.model.topology import Graph, LeafSpine, Link
 from dlcp.model.workload import HostSettings
-from dlcp.substrates.fabric import Fabric
-from dlcp.substrates.netns import Namespace
-from dlcp.substrates.verify import verify_fabric
-from dlcp.switches.render import render
+from dlcp.substrates.emulate.fabric import Fabric
+from dlcp.substrates.emulate.verify import verify_fabric
+from dlcp.switches.bpf.aqm_words import render
 from dlcp.verification.rows import exit_code
 
 RATE_BPS = 100e6
@@ -230,7 +230,7 @@ def test_the_command(tmp_path: Path) -> None:
     }  # fmt: skip
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump(experiment))
-    command = [sys.executable, "-m", "dlcp.cli", "switch", "verify", str(path), "--json", "--plot", "curves.png"]
+    command = [sys.executable, "-m", "dlcp.cli.main", "switch", "verify", str(path), "--json", "--plot", "curves.png"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode in (0, 4), done.stderr  # 4: other work on this machine may leave rows inconclusive
     (found,) = json.loads(done.stdout)["verified"]
@@ -250,7 +250,7 @@ def test_the_command(tmp_path: Path) -> None:
     ],
 )
 def test_bad_arguments(arguments: list[str], said: str) -> None:
-    command = [sys.executable, "-m", "dlcp.cli", "switch", "verify", "quickstart", *arguments]
+    command = [sys.executable, "-m", "dlcp.cli.main", "switch", "verify", "quickstart", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert said in done.stderr

@@ -14,7 +14,7 @@ from dlcp.model.frames import UDP_OVERHEAD_BYTES
 from dlcp.model.qos import DropProfile, QosIntent, QueueIntent
 from dlcp.model.topology import Graph, LeafSpine, Link
 from dlcp.model.workload import HostSettings
-from dlcp.substrates.fabric import Fabric
+from dlcp.substrates.emulate.fabric import Fabric
 
 """Ethernet, IPv4 and UDP: what a switch counts beside the payload."""
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 NATIVE = HERE.parents[1] / "testbed" / "native"
+INCLUDES = [f"-I{folder}" for folder in sorted({header.parent for header in NATIVE.rglob("*.h")})]
 CORPUS = HERE / "corpus"
 FINDINGS = HERE.parents[1] / "build" / "fuzz"
 WITH_SOCKETS = {"engine.c", "datagrams.c", "sockets.c", "traffic_source.c", "traffic_sink.c", "blast.c"}
@@ -51,8 +52,8 @@ def missing() -> str:
 def build(target: str, folder: Path) -> Path:
     """Compile a target; returns the program. subprocess.CalledProcessError when it does not compile."""
     program = folder / target
-    core = [path for path in NATIVE.glob("*.c") if path.name not in WITH_SOCKETS and ".bpf." not in path.name]
-    command = [CLANG, *FLAGS, "-I", NATIVE, HERE / f"{target}_target.c", *core, "-lm", "-o", program]
+    core = [path for path in NATIVE.rglob("*.c") if path.name not in WITH_SOCKETS and ".bpf." not in path.name]
+    command = [CLANG, *FLAGS, *INCLUDES, HERE / f"{target}_target.c", *core, "-lm", "-o", program]
     subprocess.run(command, check=True)
     return program
 

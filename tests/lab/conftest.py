@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from running_lab import RunningLab, Topology
 
-from dlcp.substrates.nslab import DEFAULT_TOPOLOGY
-from dlcp.substrates.probe import probe
+from dlcp.substrates.emulate.capabilities import probe
+from dlcp.substrates.namespace_lab.namespace_lab import DEFAULT_TOPOLOGY
 
 HERE = Path(__file__).parent
 MAKE_THEIR_OWN = (

@@ -17,7 +17,7 @@ _FAULT = """
 import os, subprocess, sys
 verb, calls, kind = {verb!r}, {calls!r}, {kind!r}
 words = sys.orig_argv
-here = "dlcp.switches.box" in words and words[-1] == verb and "FAULT_OFF" not in os.environ
+here = "dlcp.switches.linux" in words and words[-1] == verb and "FAULT_OFF" not in os.environ
 if here and not hasattr(sys, "faulty"):  # a Python may read its site twice
     sys.faulty = True
     with open("/run/fault.calls", "a") as file:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dlcp.substrates.nslab import PROCESSES, controller_environment
-from dlcp.substrates.nslab_node import inside
-from dlcp.substrates.private import start_private
+from dlcp.isolation.private_namespaces import start_private
+from dlcp.substrates.namespace_lab.namespace_lab import PROCESSES, controller_environment
+from dlcp.substrates.namespace_lab.node import inside
 
 HERE = Path(__file__).parent
 COMMAND_LIMIT_S = 60
@@ -26,7 +26,7 @@ class RunningLab:
         self.folder = folder
         request = json.dumps({"topology": topology, "folder": str(folder)})
         self.process = start_private(
-            "dlcp.substrates.nslab:keep",
+            "dlcp.substrates.namespace_lab.namespace_lab:keep",
             [request],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -49,7 +49,7 @@ def switch(lab: RunningLab, *words: str, within_s: float = 120) -> tuple[int, di
 
 def command(lab: RunningLab, *words: str, within_s: float = 120) -> subprocess.CompletedProcess[str]:
     """The same for a person."""
-    return lab.run([sys.executable, "-m", "dlcp.cli", "switch", *words], within_s)
+    return lab.run([sys.executable, "-m", "dlcp.cli.main", "switch", *words], within_s)
 
 
 def held(lab: RunningLab) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def settled(lab: RunningLab, good: dict[str, Any]) -> bool:
 
 
 def _held(lab: RunningLab, name: str) -> dict[str, Any]:
-    read = json.loads(lab.on(name, f"FAULT_OFF=1 {sys.executable} -m dlcp.switches.box read </dev/null"))
+    read = json.loads(lab.on(name, f"FAULT_OFF=1 {sys.executable} -m dlcp.switches.linux read </dev/null"))
     queues = lab.on(name, "for d in $(ls /sys/class/net); do tc qdisc show dev $d; tc class show dev $d; done")
     kernel = sorted(line for line in queues.splitlines() if "htb" in line or "clsact" in line)
     return {**{word: read[word] for word in ("digest", "differences", "pending")}, "kernel": kernel}

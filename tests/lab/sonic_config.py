@@ -15,8 +15,8 @@ from typing import Any
 import jsonpatch
 import redis
 
-from dlcp.switches.lab.schema import violations
-from dlcp.switches.lab.systems import load_system
+from dlcp.switches.vendor.schema import violations
+from dlcp.switches.vendor.systems import load_system
 
 Tables = dict[str, dict[str, dict[str, Any]]]
 

@@ -59,7 +59,9 @@ def test_package_and_units_come_and_go(make_lab: Callable[..., RunningLab], tmp_
     assert lab.on("h1", f"{PYTHON} -I -c 'import dlcp; print(dlcp.__file__)'").startswith("/opt/dlcp-test/lib")
     assert lab.on("h1", "id -nG lab").split() == ["lab", "dlcp"]
     assert "enable --now dlcp-agent.socket" in lab.on("h1", "cat /run/told")
-    assert f"ExecStart={PYTHON} -m dlcp.agents.stdio" in lab.on("h2", "cat /etc/systemd/system/dlcp-agent@.service")
+    assert f"ExecStart={PYTHON} -m dlcp.agents.process.stdio" in lab.on(
+        "h2", "cat /etc/systemd/system/dlcp-agent@.service"
+    )
     assert "every host is as it is to be" in play("hosts.yml")
     manifests = sorted((lab.folder / "deployments" / "nslab").glob("*/hosts.json"))
     rows = json.loads(manifests[-1].read_text())["hosts"]["h1"]["rows"]

@@ -21,14 +21,14 @@ from running_lab import RunningLab
 from test_lab_run import HOSTS, TOPOLOGY, agents, await_agents, made, results, write
 from unit_listener import CALLER, STRANGER, deafen, furnish, lacking, listen
 
-from dlcp.agents.jobs import JobSpec, LayerWork
-from dlcp.agents.session import JobSession
-from dlcp.model.inventory import AGENT_SOCKET
-from dlcp.model.load_inventory import load_inventory
+from dlcp.agents.control.session import JobSession
+from dlcp.agents.job_spec import JobSpec, LayerWork
+from dlcp.model.lab.inventory import AGENT_SOCKET
+from dlcp.model.lab.load_inventory import load_inventory
 from dlcp.model.workload import TransportSettings
-from dlcp.substrates.lab_agents import LabAgent, LabHosts
+from dlcp.substrates.lab.agents import LabAgent, LabHosts
 
-CONNECT = f"{sys.executable} -m dlcp.agents.connect {AGENT_SOCKET}"
+CONNECT = f"{sys.executable} -m dlcp.agents.process.systemd_bridge {AGENT_SOCKET}"
 HELLO = json.dumps({"id": 1, "command": "hello"}) + "\n"
 
 
@@ -114,7 +114,7 @@ def test_an_agent_ends_with_who_asked_for_it(star: RunningLab, who: str) -> None
         if who == "caller":
             kill(ssh)
         else:
-            star.on("h1", "kill -9 $(pgrep -f '[d]lcp.agents.connect')")
+            star.on("h1", "kill -9 $(pgrep -f '[d]lcp.agents.process.systemd_bridge')")
         until_s = time.monotonic() + 20
         while star.on("h1", "pgrep -f '[d]lcp.agents' || true") and time.monotonic() < until_s:
             time.sleep(0.1)

@@ -18,7 +18,7 @@ from running_lab import RunningLab
 from small_fabric import SWITCHES, command, held, settled, standing, switch
 
 from dlcp.errors import ExitCode
-from dlcp.model.load_inventory import load_inventory
+from dlcp.model.lab.load_inventory import load_inventory
 from dlcp.paths import PLAYBOOKS
 
 PORTS = dict.fromkeys(SWITCHES, ("eth1", "eth2"))
@@ -143,7 +143,7 @@ def test_who_cannot_be_changed_is_found_before_anybody_is(fabric: RunningLab) ->
 def test_one_deployment_at_a_time(fabric: RunningLab) -> None:
     good = held(fabric)
     plant(fabric, "a", "facts", "slow")
-    words = [sys.executable, "-m", "dlcp.cli", "switch", "diff", "dlcp-wred"]
+    words = [sys.executable, "-m", "dlcp.cli.main", "switch", "diff", "dlcp-wred"]
     words = fabric.process.inside(["env", "-C", str(fabric.folder), f"DLCP_LAB={fabric.path}", *words])
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as first:
         while not asked(fabric, "a"):

@@ -104,7 +104,7 @@ def applying(fabric: RunningLab) -> Iterator[Callable[..., tuple[subprocess.Pope
 
     def start(*words: str) -> tuple[subprocess.Popen[str], str]:
         plant(fabric, "b", "apply", "slow")
-        dlcp = [sys.executable, "-m", "dlcp.cli", "switch", "apply", "dlcp-wred", "--yes", *words]
+        dlcp = [sys.executable, "-m", "dlcp.cli.main", "switch", "apply", "dlcp-wred", "--yes", *words]
         shell = ["sh", "-c", 'echo $$; exec "$@"', "sh", *dlcp]
         inside = fabric.process.inside(["env", "-C", str(fabric.folder), f"DLCP_LAB={fabric.path}", *shell])
         process = subprocess.Popen(inside, stdout=subprocess.PIPE, text=True)
@@ -152,6 +152,6 @@ def test_an_interrupt_turns_back_and_what_comes_late_is_refused(
     assert held(fabric) == good
     assert not fabric.run(["pgrep", "-f", "ansible-playbook"]).stdout, "Ansible's workers have ended with it"
     mend(fabric, "b")
-    while fabric.on("b", "pgrep -f 'switches[.]box apply' || true"):
+    while fabric.on("b", "pgrep -f 'switches[.]linux apply' || true"):
         time.sleep(0.1)
     assert held(fabric) == good, "the slow one comes to apply after it was taken back"

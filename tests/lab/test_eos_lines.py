@@ -11,11 +11,11 @@ import pytest
 from eos_stub import EosSwitch, Shell
 
 from dlcp.errors import Problem, Problems
-from dlcp.model.device import Device
+from dlcp.model.lab.device import Device
 from dlcp.paths import REPOSITORY
-from dlcp.switches.lab.files import example_device, find_intent, intent_names, load_intent
-from dlcp.switches.lab.render import Rendered, render
-from dlcp.switches.lab.systems import load_system
+from dlcp.switches.vendor.files import example_device, find_intent, intent_names, load_intent
+from dlcp.switches.vendor.render import Rendered, render
+from dlcp.switches.vendor.systems import load_system
 
 EOS = load_system("eos")
 PORTS = list(example_device(EOS).ports)

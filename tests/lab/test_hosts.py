@@ -20,9 +20,9 @@ import yaml
 from running_lab import RunningLab
 
 from dlcp.model.experiment import Scaling
-from dlcp.model.load_inventory import load_inventory
+from dlcp.model.lab.load_inventory import load_inventory
 from dlcp.model.workload import HostSettings
-from dlcp.runner import hosts
+from dlcp.runner.lab import hosts
 from dlcp.schemes.tcp import Tcp
 
 TWO_HOSTS = {"kind": "star", "hosts": 2, "rate": "100 Mbit/s"}

@@ -29,7 +29,7 @@ LONG = 2_000
 """Iterations of a job that is still running whatever happens to it."""
 PACKETS = 100
 """More than a job's opening takes, fewer than an iteration's."""
-AGENT = "[d]lcp.agents.stdio"
+AGENT = "[d]lcp.agents.process.stdio"
 """A pattern that does not find whoever looks for it."""
 CONTROLLER = "[i]mport test_lab_run as t"
 
@@ -66,11 +66,11 @@ def run(experiment: str, workloads: str, *, deploy: bool) -> dict[str, Any]:
     from contextlib import nullcontext
 
     from dlcp.errors import Problem, Problems
-    from dlcp.runner import execute
-    from dlcp.runner.check import ready
-    from dlcp.runner.find_lab import find_lab
-    from dlcp.runner.lab_runs import LabChoice, opened_lab
-    from dlcp.runner.outline import outline
+    from dlcp.runner.lab.find_lab import find_lab
+    from dlcp.runner.lab.lab_runs import LabChoice, opened_lab
+    from dlcp.runner.planning.check import ready
+    from dlcp.runner.preview.outline import outline
+    from dlcp.runner.running import execute
 
     class Quiet:
         def again(self, count: int) -> None: ...
@@ -274,7 +274,7 @@ def test_a_controller_that_is_killed_leaves_no_agent_on_any_host(star: RunningLa
 
 def test_what_is_not_deployed_is_not_verified(star: RunningLab) -> None:
     deployed(star)
-    done = star.run([sys.executable, "-m", "dlcp.cli", "switch", "verify", "droptail", "--on", "lab"])
+    done = star.run([sys.executable, "-m", "dlcp.cli.main", "switch", "verify", "droptail", "--on", "lab"])
     assert done.returncode == 3, done.stderr
     assert "s1: the intent dlcp is deployed; the run needs droptail" in done.stderr
     assert "dlcp switch apply droptail" in done.stderr
@@ -286,7 +286,7 @@ def test_probes_of_a_labs_hosts_say_that_its_switch_does_what_was_deployed(star:
     deployed(star)
     scaling = {"lab_rate": "10 Gbit/s", "byte_scale": 100}
     path = write(star, "probed", "DLCP", job={"workload": "resnet50"}, scaling=scaling)
-    words = [sys.executable, "-m", "dlcp.cli", "switch", "verify", path, "--on", "lab", "--json"]
+    words = [sys.executable, "-m", "dlcp.cli.main", "switch", "verify", path, "--on", "lab", "--json"]
     done = star.run(words, within_s=400)
     assert done.returncode in (0, 4), done.stderr
     [found] = json.loads(done.stdout)["verified"]

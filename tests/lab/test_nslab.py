@@ -14,10 +14,10 @@ import pytest
 from running_lab import RunningLab
 
 from dlcp.errors import Problem
-from dlcp.model.load_inventory import load_inventory
+from dlcp.model.lab.load_inventory import load_inventory
 from dlcp.model.topology import LeafSpine
-from dlcp.substrates.nslab import nslab
-from dlcp.substrates.nslab_plan import LabPlan
+from dlcp.substrates.namespace_lab.namespace_lab import nslab
+from dlcp.substrates.namespace_lab.plan import LabPlan
 
 GONE_WITHIN_S = 10.0
 

@@ -18,10 +18,10 @@ from test_eos_lines import loaded
 
 from dlcp.errors import Problem, Problems
 from dlcp.paths import REPOSITORY
-from dlcp.runner.fabric_plan import PHASES
-from dlcp.switches.lab.files import example_device, find_intent, intent_names, load_intent
-from dlcp.switches.lab.render import render
-from dlcp.switches.lab.systems import load_system, system_names
+from dlcp.runner.lab.fabric_plan import PHASES
+from dlcp.switches.vendor.files import example_device, find_intent, intent_names, load_intent
+from dlcp.switches.vendor.render import render
+from dlcp.switches.vendor.systems import load_system, system_names
 
 lines = loaded("dlcp_lines")
 PLAYBOOKS = REPOSITORY / "playbooks"

@@ -13,10 +13,10 @@ from config_db import AS_SHIPPED
 from device_modules import dlcp_redis, dlcp_tables
 
 from dlcp.errors import Problem, Problems
-from dlcp.switches.lab.files import example_device, find_intent, intent_names, load_intent
-from dlcp.switches.lab.render import render
-from dlcp.switches.lab.schema import violations
-from dlcp.switches.lab.systems import load_system
+from dlcp.switches.vendor.files import example_device, find_intent, intent_names, load_intent
+from dlcp.switches.vendor.render import render
+from dlcp.switches.vendor.schema import violations
+from dlcp.switches.vendor.systems import load_system
 
 SONIC = load_system("sonic")
 PORTS = list(example_device(SONIC).ports)

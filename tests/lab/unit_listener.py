@@ -59,7 +59,9 @@ def furnish(lab: RunningLab, host: str) -> str:
     lab.on(host, f"chmod o+x {shlex.join(passed)} 2>/dev/null || true")
     lab.on(host, "chmod 644 /etc/ssh/authorized_keys; useradd --system --user-group --no-create-home dlcp")
     lab.on(host, f"useradd -m -p '*' {CALLER}; useradd -m -p '*' {STRANGER}; gpasswd --add {CALLER} dlcp")
-    return lab.on(host, f"runuser -u {CALLER} -- {sys.executable} -c 'import dlcp.agents.agent' 2>&1 || true").strip()
+    return lab.on(
+        host, f"runuser -u {CALLER} -- {sys.executable} -c 'import dlcp.agents.process.agent' 2>&1 || true"
+    ).strip()
 
 
 def listen(lab: RunningLab, host: str) -> None:

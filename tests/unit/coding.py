@@ -10,8 +10,8 @@ import numpy as np
 from dlcp.model.workload import Compression
 from dlcp.transport.compression import compressor_class
 from dlcp.transport.compression.base import Code, Compressor, Share
-from dlcp.transport.endpoint import Floats, Values
-from dlcp.transport.values import held_as
+from dlcp.transport.contract.endpoint import Floats, Values
+from dlcp.transport.contract.values import held_as
 
 METHODS: tuple[str, ...] = get_args(Compression.model_fields["method"].annotation)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from dlcp.runner.check import Ready, ready
+from dlcp.runner.planning.check import Ready, ready
 
 WORKLOAD = {
     "kind": "profile",

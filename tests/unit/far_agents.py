@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from dlcp.agents.handles import AgentHandle
+from dlcp.agents.control.handles import AgentHandle
 
-STDIO = [sys.executable, "-m", "dlcp.agents.stdio"]
+STDIO = [sys.executable, "-m", "dlcp.agents.process.stdio"]
 
 
 def time_namespaces() -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from loopback import COOKIE, LINK_RATE_BPS, address
 
-from dlcp.agents.handles import AgentHandle, Zygote
-from dlcp.agents.jobs import JobSpec
-from dlcp.agents.session import JobSession
+from dlcp.agents.control.handles import AgentHandle, Zygote
+from dlcp.agents.control.session import JobSession
+from dlcp.agents.job_spec import JobSpec
 from dlcp.model.workload import TransportSettings
 
 

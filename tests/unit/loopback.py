@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from dlcp.model.workload import TransportSettings
-from dlcp.transport import transpose as all_to_all
-from dlcp.transport.endpoint import Endpoint
-from dlcp.transport.opening import open_endpoint
-from dlcp.transport.ring import connects_to, neighbours
+from dlcp.transport.aggregation import transpose as all_to_all
+from dlcp.transport.aggregation.ring import connects_to, neighbours
+from dlcp.transport.contract.endpoint import Endpoint
+from dlcp.transport.factory import open_endpoint
 
 COOKIE = 0x0123_4567_89AB_CDEF
 LINK_RATE_BPS = 1e9

@@ -12,9 +12,9 @@ from dlcp import schemes
 from dlcp.model.experiment import Scaling
 from dlcp.model.workload import Job, Profile, TransportSettings
 from dlcp.transport._native import lib
-from dlcp.transport.bounds import Bounds
-from dlcp.transport.engine import _native_bound
-from dlcp.transport.tagging import Tensor, plan_tensors
+from dlcp.transport.contract.bounds import Bounds
+from dlcp.transport.contract.tensors import Tensor, plan_tensors
+from dlcp.transport.dlcp_endpoint import _native_bound
 
 LAB = Scaling(lab_rate="10 Gbit/s", byte_scale=100)
 BUFFER_BYTES = 40_000

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from dlcp.model.loading.stored_result import record_tables
 from dlcp.model.result import TABLES, RunResult
-from dlcp.model.stored import record_tables
 from dlcp.model.tables import write_columns
 from dlcp.model.topology import LeafSpine
 

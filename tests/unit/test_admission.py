@@ -12,7 +12,7 @@ from dlcp.errors import ExitCode, MachineCannot, Problems
 from dlcp.model.units import parse_rate_bps
 from dlcp.model.workload import Profile
 from dlcp.paths import EXPERIMENTS
-from dlcp.runner.admission import (
+from dlcp.runner.machine.admission import (
     ACKS_A_PACKET,
     LONGEST_RUN_S,
     OF_PLAIN,
@@ -25,14 +25,14 @@ from dlcp.runner.admission import (
     loads_of,
     scale_that_fits,
 )
-from dlcp.runner.calibration import DEFAULT, Costs
-from dlcp.runner.check import Ready, common_substrate, ready
-from dlcp.runner.estimate import job_s
-from dlcp.runner.invariance import options_for
-from dlcp.runner.outline import outline
-from dlcp.runner.plan import plan
-from dlcp.runner.scale_down import Scale, scaled_down, sentence
-from dlcp.runner.stands_for import stands_for
+from dlcp.runner.machine.calibration import DEFAULT, Costs
+from dlcp.runner.machine.invariance import options_for
+from dlcp.runner.machine.lab_equivalent import stands_for
+from dlcp.runner.machine.scale_down import Scale, scaled_down, sentence
+from dlcp.runner.planning.check import Ready, common_substrate, ready
+from dlcp.runner.planning.estimate import job_s
+from dlcp.runner.planning.plan import plan
+from dlcp.runner.preview.outline import outline
 from experiments import document, small, write
 
 TWO_CORES = Machine(2, DEFAULT)

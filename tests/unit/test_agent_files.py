@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from far_agents import far_agents
 
-from dlcp.agents.connect import END_S
-from dlcp.agents.files import PART_BYTES, read_part
-from dlcp.agents.handles import AgentError, AgentHandle
+from dlcp.agents.control.handles import AgentError, AgentHandle
+from dlcp.agents.file_transfer import PART_BYTES, read_part
+from dlcp.agents.process.systemd_bridge import END_S
 
-CONNECT = [sys.executable, "-m", "dlcp.agents.connect"]
+CONNECT = [sys.executable, "-m", "dlcp.agents.process.systemd_bridge"]
 
 
 @pytest.mark.parametrize("size", [0, 1, PART_BYTES, 2 * PART_BYTES + 1])

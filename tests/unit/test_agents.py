@@ -16,15 +16,15 @@ import pytest
 from local_agents import agents, session
 from loopback import TCP
 
-from dlcp.agents.handles import AgentError, AgentHandle, Zygote, gather, request_all
-from dlcp.agents.jobs import JobSpec, LayerWork
-from dlcp.agents.profile import backward_phases, forward_phases, synthetic_gradient
-from dlcp.agents.session import JobResult
+from dlcp.agents.control.handles import AgentError, AgentHandle, Zygote, gather, request_all
+from dlcp.agents.control.session import JobResult
+from dlcp.agents.job_spec import JobSpec, LayerWork
+from dlcp.agents.process.profile_job import backward_phases, forward_phases, synthetic_gradient
 from dlcp.errors import Problem
 from dlcp.model.result import TABLES
 from dlcp.model.workload import Compression, TimeBounds, TransportSettings
-from dlcp.substrates.audit import broken_promises
 from dlcp.substrates.ideal import transfers_of
+from dlcp.substrates.result_audit import broken_promises
 
 SETTINGS = [TCP, TransportSettings(kind="dlcp", loss_bound=0.1, priority_queues=5)]
 
@@ -359,7 +359,7 @@ def test_zygote__passes_the_problem_of_loading_on() -> None:
 
 def test_stdin_agent__speaks_json_lines_and_ends_with_its_input() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "dlcp.agents.stdio"],
+        [sys.executable, "-m", "dlcp.agents.process.stdio"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

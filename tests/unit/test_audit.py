@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dlcp.substrates.audit import broken_promises
+from dlcp.substrates.result_audit import broken_promises
 
 ITERATIONS: dict[str, list[Any]] = {"iteration": [0, 0, 1, 1], "parameters_crc32": [7, 7, 9, 9]}
 MESSAGES: dict[str, list[Any]] = {

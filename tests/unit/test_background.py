@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dlcp.agents.traffic_plan import (
+from dlcp.errors import Problem
+from dlcp.model.frames import TCP_OVERHEAD_BYTES, TCP_PAYLOAD_BYTES, UDP_OVERHEAD_BYTES
+from dlcp.model.loading.experiment_files import load_sizes, sizes_names
+from dlcp.model.sizes import SizeTable
+from dlcp.model.topology import Star
+from dlcp.model.workload import Constant, Incast, Poisson
+from dlcp.traffic.native import DATAGRAM_BYTES, HEADER_BYTES
+from dlcp.traffic.plan import (
     DATAGRAM_FRAME_BYTES,
     TrafficPlan,
     TrafficSpec,
@@ -20,13 +27,6 @@ from dlcp.agents.traffic_plan import (
     plan_traffic,
     sizes_at,
 )
-from dlcp.errors import Problem
-from dlcp.model.frames import TCP_OVERHEAD_BYTES, TCP_PAYLOAD_BYTES, UDP_OVERHEAD_BYTES
-from dlcp.model.load import load_sizes, sizes_names
-from dlcp.model.sizes import SizeTable
-from dlcp.model.topology import Star
-from dlcp.model.workload import Constant, Incast, Poisson
-from dlcp.transport.traffic import DATAGRAM_BYTES, HEADER_BYTES
 
 INCAST = Incast(kind="incast", sources=("h1", "h2", "h3"), sinks=("h3", "h4"), burst="8 kB", interval="20 ms", queue=6)
 CONSTANT = Constant(kind="constant", sources=("h1", "h2"), sinks=("h2", "h3"), rate="3 Mbit/s")

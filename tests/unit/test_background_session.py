@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from local_agents import agents
 
-from dlcp.agents.background_session import BackgroundResult, BackgroundSession
-from dlcp.agents.handles import AgentError, Zygote
-from dlcp.agents.traffic_plan import TrafficSpec, plan_traffic
-from dlcp.model.load import load_sizes
+from dlcp.agents.control.background_session import BackgroundResult, BackgroundSession
+from dlcp.agents.control.handles import AgentError, Zygote
+from dlcp.model.loading.experiment_files import load_sizes
 from dlcp.model.result import TABLES
 from dlcp.model.tables import check_table, write_columns
 from dlcp.model.workload import Constant, Incast, Poisson
+from dlcp.traffic.plan import TrafficSpec, plan_traffic
 
 HOSTS = ("h1", "h2", "h3")
 RATE_BPS = 200e6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dlcp.agents.beside import Beside
+from dlcp.agents.background_thread import Beside
 
 
 class Steps(Beside):

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from dlcp.errors import Problem, Problems
-from dlcp.model.bounded_yaml import MAX_DEPTH, MAX_VALUES
-from dlcp.model.document import MAX_BYTES, read_document
-from dlcp.model.json_text import MAX_DEPTH as MAX_JSON_DEPTH
-from dlcp.model.json_text import parse_json
-from dlcp.runner import calibration, deployment
-from dlcp.runner.hosts import read_settings
+from dlcp.files.bounded_yaml import MAX_DEPTH, MAX_VALUES
+from dlcp.files.json_text import MAX_DEPTH as MAX_JSON_DEPTH
+from dlcp.files.json_text import parse_json
+from dlcp.model.loading.document import MAX_BYTES, read_document
+from dlcp.runner.lab import deployment_record
+from dlcp.runner.lab.hosts import read_settings
+from dlcp.runner.machine import calibration
 
 ERRORS = Path(__file__).parents[1] / "errors"
 DEEP = "[" * 100_000
@@ -83,7 +84,7 @@ def test_json__is_bounded_in_depth_and_the_place_is_named() -> None:
 def test_a_damaged_record_of_a_deployment_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "outcome.json").write_text(text)
     with pytest.raises(Problem, match="record") as caught:
-        deployment.read_json(tmp_path / "outcome.json")
+        deployment_record.read_json(tmp_path / "outcome.json")
     assert caught.value.where == str(tmp_path / "outcome.json")
 
 

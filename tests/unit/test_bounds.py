@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.bounds import Bounds
-from dlcp.transport.endpoint import RELIABLE, Bound
+from dlcp.transport.contract.bounds import Bounds
+from dlcp.transport.contract.endpoint import RELIABLE, Bound
 
 
 def bounds(iterations: int = 10, **settings: object) -> Bounds:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from dlcp import cli
+from dlcp.cli import main
 from dlcp.errors import MachineCannot, Problem, Problems
 from dlcp.model.base import OnProgress
-from dlcp.runner import calibration, preflight
-from dlcp.runner.calibration import Calibration, fingerprint
+from dlcp.runner.machine import calibration
+from dlcp.runner.machine.calibration import Calibration, fingerprint
+from dlcp.runner.preview import preflight
 
 
 @pytest.fixture
@@ -36,20 +37,20 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Calibratio
 def test_a_fresh_machine_is_measured_once_and_kept(
     measured: list[Calibration], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    costs = cli._calibrate_to_fit()
+    costs = main._calibrate_to_fit()
     assert costs is not None
     assert costs.ends_s == pytest.approx(30e-6)
     said = capsys.readouterr()
     assert "this machine is not calibrated: measuring what a packet costs here, once, in about 20 s" in said.out
     assert "half of it" in said.err
     assert f"kept in {calibration.path()}" in said.out
-    assert cli._calibrate_to_fit() is None, "what is stored counts"
+    assert main._calibrate_to_fit() is None, "what is stored counts"
     assert len(measured) == 1
 
 
 def test_a_spoiled_one_is_kept_and_says_so(measured: list[Calibration]) -> None:
     """Or every resume would measure again, and might choose another dilation."""
-    first = cli._calibrate_to_fit()
+    first = main._calibrate_to_fit()
     assert first is not None
     assert "others' work took 30%" in first.source
     assert "doctor --calibrate" in first.source
@@ -60,14 +61,14 @@ def test_where_it_cannot_be_kept_it_counts_once_with_a_warning(
     measured: list[Calibration], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "state").write_text("in the way")
-    costs = cli._calibrate_to_fit()
+    costs = main._calibrate_to_fit()
     assert costs is not None
     assert costs.measured
     said = capsys.readouterr().err
     assert "cannot be kept" in said
     assert "another run may choose another dilation" in said
     assert "DLCP_STATE=FOLDER" in said
-    assert cli._calibrate_to_fit() is not None
+    assert main._calibrate_to_fit() is not None
     assert len(measured) == 2
 
 
@@ -78,7 +79,7 @@ def test_where_nothing_can_be_measured_the_defaults_count_with_a_warning(
         raise MachineCannot("calibration", "the figures make no sense together", "repeat on a quiet machine")
 
     monkeypatch.setattr(calibration, "measure", fail)
-    assert cli._calibrate_to_fit() is None
+    assert main._calibrate_to_fit() is None
     assert "warning: calibration: the figures make no sense" in capsys.readouterr().err
 
 
@@ -90,5 +91,5 @@ def test_a_machine_that_lacks_something_is_told_all_of_it_first(
 
     monkeypatch.setattr(preflight, "preflight_emulation", lacks)
     with pytest.raises(Problems):
-        cli._calibrate_to_fit()
+        main._calibrate_to_fit()
     assert measured == []

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from dlcp.errors import MachineCannot
-from dlcp.runner import calibration
-from dlcp.runner.calibration import DEFAULT, Calibration, costs, costs_of, fingerprint, load, store
-from dlcp.substrates.calibrate import BARE, IDLE, ONE_SWITCH, THREE_SWITCHES, Window, sum_up
+from dlcp.runner.machine import calibration
+from dlcp.runner.machine.calibration import DEFAULT, Calibration, costs, costs_of, fingerprint, load, store
+from dlcp.substrates.emulate.measure_packet_cost import BARE, IDLE, ONE_SWITCH, THREE_SWITCHES, Window, sum_up
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,8 @@ from yaml import safe_dump
 
 from command import dlcp
 from dlcp.paths import EXPERIMENTS, REPOSITORY
-from dlcp.runner.calibration import Calibration, fingerprint
-from dlcp.substrates.probe import probe_delays
+from dlcp.runner.machine.calibration import Calibration, fingerprint
+from dlcp.substrates.emulate.capabilities import probe_delays
 from experiments import LIGHT, document
 
 
@@ -51,7 +51,7 @@ with contextlib.redirect_stdout(io.StringIO()):
     command, bound, _ = empty.parse_args(["--help"])
     command(*bound.args, **bound.kwargs)
 before = set(sys.modules)
-from dlcp.cli import _dispatch
+from dlcp.cli.main import _dispatch
 assert _dispatch(["--help"]) == 0
 print(json.dumps(sorted(set(sys.modules) - before)), file=sys.stderr)
 """
@@ -62,7 +62,7 @@ def test_help_loads_no_more_than_an_empty_command_of_the_same_library() -> None:
     done = subprocess.run([sys.executable, "-c", LOADED_BY_HELP], capture_output=True, text=True, check=True)
     parse = [
         "dlcp.cli",
-        *(f"dlcp.cli_{group}" for group in ("bench", "hosts", "lab", "paper", "switch", "tune", "verify")),
+        *(f"dlcp.cli.{group}" for group in ("bench", "hosts", "lab", "main", "paper", "switch", "tune", "verify")),
     ]
     assert json.loads(done.stderr) == ["dlcp", *parse, "dlcp.errors", "dlcp.paths"]
     for command in (
@@ -181,7 +181,7 @@ def test_without_root_a_plan_rests_on_what_root_has_measured(tmp_path: Path) -> 
     name = write(tmp_path)
     environment = calibrated(tmp_path, 4.0)
     code = (
-        "import os, sys, dlcp.runner.outline, dlcp.screen\nfrom dlcp.cli import _dispatch\n"
+        "import os, sys, dlcp.runner.preview.outline, dlcp.cli.show.common\nfrom dlcp.cli.main import _dispatch\n"
         "os.setgid(65534); os.setuid(65534); sys.exit(_dispatch(['plan', sys.argv[1], '--results', '/proc/none']))"
     )
     for folder in (tmp_path, *tmp_path.parents[:3]):
@@ -210,8 +210,10 @@ def test_without_root_a_run_ends_with_3_and_starts_nothing(tmp_path: Path) -> No
     """The rights are laid down when all is imported, for another user may not be allowed to read this Python."""
     name = write(tmp_path)
     code = (
-        "import os, sys, dlcp.runner.preflight, dlcp.runner.execute, dlcp.screen, dlcp.progress\n"
-        "from dlcp.cli import _dispatch; from dlcp.runner import doctor; doctor.emulation(); doctor.native_core()\n"
+        "import os, sys, dlcp.runner.preview.preflight, dlcp.runner.running.execute, dlcp.cli.show.common\n"
+        "import dlcp.cli.show.progress\n"
+        "from dlcp.cli.main import _dispatch\nfrom dlcp.runner.machine import doctor\n"
+        "doctor.emulation(); doctor.native_core()\n"
         "os.setgid(65534); os.setuid(65534); sys.exit(_dispatch(['run', sys.argv[1], '--results', '/proc/none']))"
     )
     for folder in (tmp_path, *tmp_path.parents[:3]):  # one more where tests run in parallel
@@ -273,7 +275,7 @@ def test_pfc_is_experimental_and_for_slow_links(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes nobody for a moment; run as root")
 def test_delays_may_be_planned_without_root(tmp_path: Path) -> None:
     name = write(tmp_path, topology={"kind": "star", "hosts": 4, "rate": "25 Mbit/s", "delay": "1 ms"})
-    command = ["unshare", "--user", sys.executable, "-m", "dlcp.cli", "plan", name]
+    command = ["unshare", "--user", sys.executable, "-m", "dlcp.cli.main", "plan", name]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "link delays of up to 1 ms" in done.stdout
@@ -374,7 +376,8 @@ def test_a_run_without_room_ends_with_3_and_starts_nothing(options: str, words: 
     name = write(tmp_path)
     (tmp_path / "results").mkdir()
     script = (
-        f'mount -t tmpfs -o {options} none results && "$0" -m dlcp.cli run {name}; code=$?; ls -A results; exit $code'
+        f'mount -t tmpfs -o {options} none results && "$0" -m dlcp.cli.main run {name}; code=$?; '
+        "ls -A results; exit $code"
     )
     command = ["unshare", "--mount", "sh", "-c", script, sys.executable]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
@@ -398,9 +401,9 @@ def test_a_file_in_the_way_of_results_ends_with_3(tmp_path: Path) -> None:
 )
 def test_a_file_system_that_refuses_in_the_middle_is_explained(trouble: str, words: str, tmp_path: Path) -> None:
     code = (
-        "import errno, os, sys\nfrom dlcp import cli\n"
+        "import errno, os, sys\nfrom dlcp.cli import main\n"
         f"def fail(*_): raise OSError(errno.{trouble}, os.strerror(errno.{trouble}), 'results/x')\n"
-        "sys.exit(cli._call(fail, (), {}))"
+        "sys.exit(main._call(fail, (), {}))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 3
@@ -417,7 +420,7 @@ def test_a_missing_program_is_named_alone_and_nothing_starts(command: list[str],
     programs.mkdir()
     for program in ("tc", "ip", "ethtool", "setpriv", "unshare", "mount"):
         (programs / program).symlink_to(shutil.which(program) or "")
-    arguments = [sys.executable, "-m", "dlcp.cli", command[0], name, *command[1:]]
+    arguments = [sys.executable, "-m", "dlcp.cli.main", command[0], name, *command[1:]]
     environment = os.environ | {"PATH": str(programs)}
     done = subprocess.run(
         arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
@@ -434,7 +437,7 @@ def test_clean_of_nothing(tmp_path: Path) -> None:
 
 def test_a_reader_that_stops_early_is_no_error(tmp_path: Path) -> None:
     done = subprocess.run(
-        f"{sys.executable} -m dlcp.cli plan quickstart | head -n 1; exit ${{PIPESTATUS[0]}}",
+        f"{sys.executable} -m dlcp.cli.main plan quickstart | head -n 1; exit ${{PIPESTATUS[0]}}",
         shell=True, executable="/bin/bash", cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0
@@ -444,7 +447,7 @@ def test_a_reader_that_stops_early_is_no_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [["--version"], ["check", "quickstart"], ["check", "quickstrat"]])
 def test_a_command_started_from_nothing_says_the_same(arguments: list[str], tmp_path: Path) -> None:
     """The other tests here fork from a process that has everything imported."""
-    command = [sys.executable, "-m", "dlcp.cli", *arguments]
+    command = [sys.executable, "-m", "dlcp.cli.main", *arguments]
     fresh = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     forked = dlcp(*arguments, cwd=tmp_path)
     assert (fresh.returncode, fresh.stdout, fresh.stderr) == (forked.returncode, forked.stdout, forked.stderr)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dlcp.agents.clock import put_ahead
+from dlcp.agents.precise_waits import put_ahead
 from dlcp.errors import MachineCannot
 
 
@@ -48,7 +48,7 @@ def test_turns_are_short_in_threads_too() -> None:
     if tuple(map(int, platform.release().split(".")[:2])) < (6, 12) or not told.exists():
         pytest.skip("slices of a process's own came with Linux 6.12, and CONFIG_SCHED_DEBUG shows them")
     script = (
-        "import threading, pathlib; from dlcp.agents.clock import take_short_turns; take_short_turns();"
+        "import threading, pathlib; from dlcp.agents.precise_waits import take_short_turns; take_short_turns();"
         "show = lambda: print(pathlib.Path('/proc/thread-self/sched').read_text());"
         "thread = threading.Thread(target=show); thread.start(); thread.join(); show()"
     )

@@ -12,12 +12,12 @@ from coding import METHODS, Bench
 from loopback import TCP, ranks, together
 
 from dlcp.model.workload import Compression, TransportSettings
-from dlcp.transport.bounds import Bounds
-from dlcp.transport.coding import CodedJob
-from dlcp.transport.compressed import CompressedServer, CompressedWorker
-from dlcp.transport.endpoint import Completion, Endpoint, Floats, Leg, MessageKey, TransportError
-from dlcp.transport.optimizer import Sgd
-from dlcp.transport.tagging import plan_tensors
+from dlcp.transport.aggregation.coded_tensors import CodedJob
+from dlcp.transport.aggregation.compressed_server import CompressedServer, CompressedWorker
+from dlcp.transport.contract.bounds import Bounds
+from dlcp.transport.contract.endpoint import Completion, Endpoint, Floats, Leg, MessageKey, TransportError
+from dlcp.transport.contract.optimizer import Sgd
+from dlcp.transport.contract.tensors import plan_tensors
 
 LAYERS = [("front", 500), ("middle", 12_000), ("back", 3_000), ("bias", 7)]
 BUCKET_BYTES = 16_000

@@ -13,7 +13,7 @@ from dlcp.transport.compression.fp16 import to_half
 from dlcp.transport.compression.packing import pack, packed_bytes, unpack
 from dlcp.transport.compression.powersgd import PowerSgd, orthonormal
 from dlcp.transport.compression.topk import TopK
-from dlcp.transport.endpoint import Floats, Values
+from dlcp.transport.contract.endpoint import Floats, Values
 
 ELEMENTS = 10_000
 FACTS_ELEMENTS = 400_000

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dlcp.errors import ExitCode, MachineCannot, Problem
-from dlcp.substrates.conversation import Say, answer, messages
+from dlcp.substrates.json_lines import Say, answer, messages
 
 MESSAGES = 3
 

@@ -9,12 +9,12 @@ import pytest
 from local_agents import agents, session
 from loopback import TCP
 
+from dlcp.agents.control.handles import Zygote
+from dlcp.agents.control.session import JobResult
 from dlcp.agents.costs import costs_of
-from dlcp.agents.handles import Zygote
-from dlcp.agents.jobs import JobSpec, LayerWork
-from dlcp.agents.session import JobResult
+from dlcp.agents.job_spec import JobSpec, LayerWork
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.tagging import PACKET_ELEMENTS
+from dlcp.transport.contract.tensors import PACKET_ELEMENTS
 
 SPEC = JobSpec(
     name="job", kind="profile", workers=("h1", "h2"), servers=("h3",), iterations=4, warmup_iterations=1,

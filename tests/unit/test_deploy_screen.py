@@ -13,11 +13,11 @@ from rich.console import Console
 from test_inventory import LAB, write
 from test_switch_render import GOLDEN, held
 
-from dlcp.model.load_inventory import load_inventory
-from dlcp.runner.deploy import ENDED, Outcome
-from dlcp.runner.fabric_plan import plan_fabric
-from dlcp.screen_deploy import DeployScreen, print_outcome
-from dlcp.switches.lab.files import find_intent, load_intent
+from dlcp.cli.show.deployment import DeployScreen, print_outcome
+from dlcp.model.lab.load_inventory import load_inventory
+from dlcp.runner.lab.deploy import ENDED, Outcome
+from dlcp.runner.lab.fabric_plan import plan_fabric
+from dlcp.switches.vendor.files import find_intent, load_intent
 
 SAME = "@@ -1 +1 @@\n-in force [1]\n+wanted\n"
 
@@ -34,7 +34,7 @@ def text(out: Console) -> str:
 
 def test_a_deployment(tmp_path: Path, out: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = count(0.0, 1.5)
-    monkeypatch.setattr("dlcp.screen_deploy.time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    monkeypatch.setattr("dlcp.cli.show.deployment.time", SimpleNamespace(monotonic=lambda: next(seconds)))
     lab = load_inventory(write(tmp_path, LAB))
     wanted = load_intent(find_intent("dlcp-wred")).model_copy(update={"on_unsupported": "degrade"})
     screen = DeployScreen(out)

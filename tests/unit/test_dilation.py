@@ -11,10 +11,10 @@ import pytest
 from pydantic import BaseModel
 
 from dlcp.model.experiment import Experiment
-from dlcp.model.load import experiment_names, find_experiment
-from dlcp.runner.check import ready
-from dlcp.runner.dilation import KEPT, dilated, kind_of
-from dlcp.runner.plan import plan
+from dlcp.model.loading.experiment_files import experiment_names, find_experiment
+from dlcp.runner.machine.dilation import KEPT, dilated, kind_of
+from dlcp.runner.planning.check import ready
+from dlcp.runner.planning.plan import plan
 from experiments import small
 
 FACTOR = 4.0

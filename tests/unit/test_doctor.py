@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dlcp.runner import doctor
+from dlcp.runner.machine import doctor
 
 
 def test_a_lab_without_ssh_is_told_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

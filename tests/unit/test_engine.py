@@ -13,7 +13,7 @@ import pytest
 
 from dlcp.model.workload import TransportSettings
 from dlcp.transport._native import ffi, lib
-from dlcp.transport.endpoint import (
+from dlcp.transport.contract.endpoint import (
     Bound,
     Completion,
     Deadline,
@@ -25,7 +25,7 @@ from dlcp.transport.endpoint import (
     Placement,
     TransportError,
 )
-from dlcp.transport.engine import DlcpEndpoint
+from dlcp.transport.dlcp_endpoint import DlcpEndpoint
 
 ELEMENTS = 50_000
 LOOPBACK = "127.0.0.1"

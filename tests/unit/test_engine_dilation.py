@@ -15,8 +15,8 @@ from two_hosts import NEEDS_ROOT, hosts
 
 from dlcp.model.workload import TransportSettings
 from dlcp.transport._native import ffi, lib
-from dlcp.transport.endpoint import Deadline, Leg, MessageKey, TransportError
-from dlcp.transport.engine import DlcpEndpoint
+from dlcp.transport.contract.endpoint import Deadline, Leg, MessageKey, TransportError
+from dlcp.transport.dlcp_endpoint import DlcpEndpoint
 
 LOOPBACK = "127.0.0.1"
 COOKIE = 11

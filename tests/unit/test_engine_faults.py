@@ -14,8 +14,8 @@ import pytest
 from two_hosts import NEEDS_ROOT, WITHIN_S, hosts
 
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.endpoint import Leg, MessageKey, TransportError
-from dlcp.transport.engine import DlcpEndpoint
+from dlcp.transport.contract.endpoint import Leg, MessageKey, TransportError
+from dlcp.transport.dlcp_endpoint import DlcpEndpoint
 
 LOOPBACK = "127.0.0.1"
 ELEMENTS = 500_000
@@ -27,8 +27,8 @@ SENDER = """
 import sys, time
 import numpy as np
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.endpoint import Leg, MessageKey
-from dlcp.transport.engine import DlcpEndpoint
+from dlcp.transport.contract.endpoint import Leg, MessageKey
+from dlcp.transport.dlcp_endpoint import DlcpEndpoint
 port, elements, rate = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 settings = TransportSettings(kind="dlcp")
 with DlcpEndpoint(1, "127.0.0.1", 0, {0: ("127.0.0.1", port)}, settings, job_cookie=5, link_rate_bps=rate) as end:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.endpoint import Leg, MessageKey, TransportError
-from dlcp.transport.engine import DlcpEndpoint
+from dlcp.transport.contract.endpoint import Leg, MessageKey, TransportError
+from dlcp.transport.dlcp_endpoint import DlcpEndpoint
 
 ELEMENTS = 5_000
 LOOPBACK = "127.0.0.1"

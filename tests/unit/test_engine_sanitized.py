@@ -10,6 +10,7 @@ import pytest
 
 HERE = Path(__file__).parent
 NATIVE = HERE.parents[1] / "testbed" / "native"
+INCLUDES = [f"-I{folder}" for folder in sorted({header.parent for header in NATIVE.rglob("*.h")})]
 WITHOUT_ENGINE = {"traffic_lanes.c", "traffic_source.c", "traffic_sink.c"}
 
 
@@ -17,11 +18,11 @@ WITHOUT_ENGINE = {"traffic_lanes.c", "traffic_source.c", "traffic_sink.c"}
 @pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])
 def test_a_blocked_socket_harms_neither_memory_nor_liveness(tmp_path: Path, sanitizers: str) -> None:
     program = tmp_path / "engine_blocked"
-    sources = [path for path in NATIVE.glob("*.c") if path.name not in WITHOUT_ENGINE and ".bpf." not in path.name]
+    sources = [path for path in NATIVE.rglob("*.c") if path.name not in WITHOUT_ENGINE and ".bpf." not in path.name]
     subprocess.run(
         [
             "gcc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", f"-fsanitize={sanitizers}",
-            "-fno-sanitize-recover=all", "-I", NATIVE, HERE / "engine_blocked.c", *sources, "-Wl,--wrap=sendmsg",
+            "-fno-sanitize-recover=all", *INCLUDES, HERE / "engine_blocked.c", *sources, "-Wl,--wrap=sendmsg",
             "-lm", "-pthread", "-o", program,
         ],
         check=True,

@@ -16,16 +16,16 @@ from damage import Damage, change_every_37th_byte, cut_in_half, zero_the_rows
 
 from dlcp.errors import ExitCode, MachineCannot, Problem
 from dlcp.model.base import OnProgress
+from dlcp.model.loading.stored_result import read_result
 from dlcp.model.result import TABLES, RunResult
 from dlcp.model.run import Run
-from dlcp.model.stored import read_result
 from dlcp.model.tables import write_columns, write_rows
-from dlcp.runner import execute as executing
-from dlcp.runner.clean import find, remove
-from dlcp.runner.execute import execute
-from dlcp.runner.plan import Plan, plan
-from dlcp.runner.status import status
-from dlcp.runner.store import Store
+from dlcp.runner.planning.plan import Plan, plan
+from dlcp.runner.running import execute as executing
+from dlcp.runner.running.clean import find, remove
+from dlcp.runner.running.execute import execute
+from dlcp.runner.running.status import status
+from dlcp.runner.running.store import Store
 from experiments import small
 
 SCHEMES = [{"scheme": "tcp", "label": "TCP"}, {"scheme": "dlcp", "label": "DLCP"}]

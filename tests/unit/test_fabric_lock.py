@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dlcp.errors import ExitCode, MachineCannot
-from dlcp.substrates.fabric_lock import held, release, take
+from dlcp.substrates.lab.fabric_lock import held, release, take
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_a_block_within_a_block_gives_nothing_back(lock: Path) -> None:
 
 def test_what_a_holder_starts_uses_what_it_has_and_leaves_it(lock: Path) -> None:
     source = (
-        "import sys; from pathlib import Path; from dlcp.substrates.fabric_lock import held\n"
+        "import sys; from pathlib import Path; from dlcp.substrates.lab.fabric_lock import held\n"
         "with held(Path(sys.argv[1]), 'deploying dlcp-wred'): print(Path(sys.argv[1]).read_text())"
     )
     with held(lock, "running quickstart"):

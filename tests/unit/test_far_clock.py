@@ -10,12 +10,12 @@ import pytest
 from far_agents import far_agents, time_namespaces
 from loopback import COOKIE, LINK_RATE_BPS, address
 
-from dlcp.agents.background_session import BackgroundSession
-from dlcp.agents.far_clock import FarClock, Reading
-from dlcp.agents.jobs import JobSpec, LayerWork
-from dlcp.agents.session import JobSession
-from dlcp.agents.traffic_plan import TrafficSpec
+from dlcp.agents.clock_offset import FarClock, Reading
+from dlcp.agents.control.background_session import BackgroundSession
+from dlcp.agents.control.session import JobSession
+from dlcp.agents.job_spec import JobSpec, LayerWork
 from dlcp.model.workload import Constant, TransportSettings
+from dlcp.traffic.plan import TrafficSpec
 
 AHEAD_S = {"h1": 1000, "h2": 0, "h3": 86_400}
 needs_time_namespaces = pytest.mark.skipif(bool(time_namespaces()), reason=time_namespaces() or "they are there")

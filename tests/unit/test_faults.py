@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from dlcp.model.faults import Fault, FaultKind, mean_rate_bps
 from dlcp.model.topology import Graph, LeafSpine
-from dlcp.substrates.faults import timeline
+from dlcp.substrates.emulate.faults import timeline
 
 GRAPH: Graph = LeafSpine(kind="leaf-spine", leaves=2, spines=2, hosts=4, rate="100 Mbit/s").graph
 

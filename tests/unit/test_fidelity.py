@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from dlcp.agents import machine
-from dlcp.agents.clock import Deadlines
-from dlcp.agents.machine import MachineMonitor, cores
+from dlcp.agents import machine_monitor
+from dlcp.agents.machine_monitor import MachineMonitor, cores
+from dlcp.agents.precise_waits import Deadlines
+from dlcp.substrates.emulate.host_counters import HostLinks, vanished_packets
+from dlcp.substrates.emulate.monitors import Saturation
 from dlcp.substrates.fidelity import BOUNDS, judge, reasons, wake_ups
-from dlcp.substrates.host_links import HostLinks, vanished_packets
-from dlcp.substrates.watch import Saturation
 
 
 def test_values_inside_their_bounds_give_no_reason() -> None:
@@ -70,8 +70,8 @@ def test_hogs_on_all_cores_make_a_run_suspect() -> None:
 
 LATE = """
 import sys, time
-from dlcp.agents import machine
-from dlcp.agents.clock import Deadlines
+from dlcp.agents import machine_monitor
+from dlcp.agents.precise_waits import Deadlines
 deadlines, due_s = Deadlines(), time.monotonic()
 print("ready", flush=True)
 for _ in range(50):
@@ -119,7 +119,7 @@ def test_wake_ups__a_few_late_at_every_host_are_many() -> None:
 def test_softnet_drops_are_the_second_column_of_every_core(tmp_path: Path) -> None:
     file = tmp_path / "softnet_stat"
     file.write_text("0000ffff 00000003 00000000\n00000001 0000000a 00000000\n")
-    assert machine._softnet_drops(file) == 13
+    assert machine_monitor._softnet_drops(file) == 13
     assert "softnet_dropped = 13 packets" in reasons(judge({"softnet_dropped": 13}))
 
 

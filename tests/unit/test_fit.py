@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from dlcp.errors import MachineCannot
-from dlcp.model.load import find_experiment
-from dlcp.model.regime import regime
+from dlcp.model.loading.experiment_files import find_experiment
 from dlcp.model.result import TABLES, RunResult
+from dlcp.model.scaling import regime
 from dlcp.model.tables import write_rows
-from dlcp.runner.calibration import DEFAULT, Costs
-from dlcp.runner.check import Ready, ready
 from dlcp.runner.doubts import doubts
-from dlcp.runner.outline import Outline, outline, this_machine
-from dlcp.runner.plan import Cell, plan
-from dlcp.runner.preflight import preflight_tuning
-from dlcp.runner.store import Store
+from dlcp.runner.machine.calibration import DEFAULT, Costs
+from dlcp.runner.planning.check import Ready, ready
+from dlcp.runner.planning.plan import Cell, plan
+from dlcp.runner.preview.outline import Outline, outline, this_machine
+from dlcp.runner.preview.preflight import preflight_tuning
+from dlcp.runner.running.store import Store
 from experiments import small
 
 FIT = {"lab_rate": "10 Gbit/s", "byte_scale": 100, "fit": "machine"}
@@ -30,8 +30,8 @@ JOB = {"workload": "small", "workers": ["h1", "h2", "h3"], "servers": ["h4"], "i
 
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("dlcp.runner.outline.usable_cores", lambda: 2.0)
-    monkeypatch.setattr("dlcp.runner.outline.cores", lambda: 2)
+    monkeypatch.setattr("dlcp.runner.preview.outline.usable_cores", lambda: 2.0)
+    monkeypatch.setattr("dlcp.runner.preview.outline.cores", lambda: 2)
     monkeypatch.setenv("DLCP_STATE", str(tmp_path / "state"))
 
 
@@ -104,7 +104,7 @@ def test_results_of_another_scale_are_named_and_never_counted_as_done(fitting: R
 
 def test_report_leaves_results_of_another_scale_out(fitting: Ready, tmp_path: Path) -> None:
     """Without a plan, too, the newest configuration is shown alone."""
-    from dlcp.report.load import load
+    from dlcp.report.data.load import load
 
     keep(planned(fitting, tmp_path, SLOWER), tmp_path, provenance={"made_at": "2024-06-07T08:00:00"})
     newer = planned(fitting, tmp_path)
@@ -179,7 +179,7 @@ def test_a_machine_that_others_filled_at_its_calibration_says_what_to_do(
 
 
 def test_a_quota_of_nearly_nothing_says_so(monkeypatch: pytest.MonkeyPatch, fitting: Ready, tmp_path: Path) -> None:
-    monkeypatch.setattr("dlcp.runner.outline.usable_cores", lambda: 0.004)
+    monkeypatch.setattr("dlcp.runner.preview.outline.usable_cores", lambda: 0.004)
     with pytest.raises(MachineCannot, match=r"0\.004 cores may be used") as caught:
         planned(fitting, tmp_path)
     assert "more CPU" in caught.value.hint
@@ -187,7 +187,7 @@ def test_a_quota_of_nearly_nothing_says_so(monkeypatch: pytest.MonkeyPatch, fitt
 
 def test_a_quota_counts_as_fewer_cores(monkeypatch: pytest.MonkeyPatch, fitting: Ready, tmp_path: Path) -> None:
     whole = planned(fitting, tmp_path).plan.ready.experiment.scaling.time_dilation
-    monkeypatch.setattr("dlcp.runner.outline.usable_cores", lambda: 1.0)
+    monkeypatch.setattr("dlcp.runner.preview.outline.usable_cores", lambda: 1.0)
     assert planned(fitting, tmp_path).plan.ready.experiment.scaling.time_dilation >= 1.5 * whole
 
 
@@ -222,8 +222,8 @@ def test_doubts__of_an_expectation_alone_do_not_blame_the_machine(fitting: Ready
 
 
 def test_doubts__ask_for_as_many_pairs_as_check_and_report() -> None:
-    from dlcp.model import check
-    from dlcp.report import statistics
+    from dlcp.model.loading import check_experiment
+    from dlcp.report.data import statistics
     from dlcp.runner import doubts as of_doubts
 
-    assert vars(of_doubts)["MIN_REPEATS"] == check.MIN_REPEATS == statistics.MIN_REPEATS
+    assert vars(of_doubts)["MIN_REPEATS"] == check_experiment.MIN_REPEATS == statistics.MIN_REPEATS

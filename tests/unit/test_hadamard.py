@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlcp.transport.endpoint import Floats
-from dlcp.transport.hadamard import Rotation, transform
+from dlcp.transport.aggregation.hadamard import Rotation, transform
+from dlcp.transport.contract.endpoint import Floats
 
 
 def vector(elements: int) -> Floats:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlcp.agents.jobs import JobSpec, LayerWork
+from dlcp.agents.job_spec import JobSpec, LayerWork
 from dlcp.model.topology import LeafSpine, Star
 from dlcp.model.workload import TransportSettings
 from dlcp.substrates.ideal import (

@@ -13,23 +13,23 @@ import pyarrow.parquet as pq
 import pytest
 from test_execute import Silent, fine
 
-from dlcp.agents.inprocess import InProcessJob, Trained
-from dlcp.agents.jobs import JobSpec
+from dlcp.agents.job_spec import JobSpec
+from dlcp.agents.process.inprocess_job import InProcessJob, Trained
 from dlcp.datasets import fashion_mnist
 from dlcp.errors import Problem
 from dlcp.model.base import OnProgress
+from dlcp.model.loading.mask_file import read_recording
+from dlcp.model.loading.stored_result import record_tables
 from dlcp.model.masks import MaskSettings
-from dlcp.model.recorded import read_recording
 from dlcp.model.result import TABLES, RunResult
 from dlcp.model.run import Run
-from dlcp.model.stored import record_tables
 from dlcp.model.tables import write_columns, write_rows
 from dlcp.model.workload import TransportSettings
-from dlcp.runner.check import Ready, ready
-from dlcp.runner.execute import execute
-from dlcp.runner.plan import Plan, plan, usual_substrate
-from dlcp.runner.record_masks import record_masks
-from dlcp.substrates.inprocess import InProcess
+from dlcp.runner.planning.check import Ready, ready
+from dlcp.runner.planning.plan import Plan, plan, usual_substrate
+from dlcp.runner.running.execute import execute
+from dlcp.runner.running.record_masks import record_masks
+from dlcp.substrates.inprocess.substrate import InProcess
 from dlcp.substrates.run_plan import plan_run
 from experiments import document, small, write
 

@@ -13,9 +13,9 @@ from dlcp.errors import Problem
 from dlcp.model.experiment import Experiment, experiment_intent
 from dlcp.model.qos import Pfc, QosIntent, QueueIntent
 from dlcp.paths import EXPERIMENTS
-from dlcp.runner.check import Ready
-from dlcp.runner.stands_for import sentences
-from dlcp.switches.render import render
+from dlcp.runner.machine.lab_equivalent import sentences
+from dlcp.runner.planning.check import Ready
+from dlcp.switches.bpf.aqm_words import render
 from dlcp.verification.limits import full_bytes
 from experiments import document, small
 

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from dlcp.errors import Problem
-from dlcp.model.load import find_experiment
-from dlcp.runner.check import ready
-from dlcp.runner.invariance import Cell, Trial, busy_loop, cells, options_for, summary, untrusted
+from dlcp.model.loading.experiment_files import find_experiment
+from dlcp.runner.machine.invariance import Cell, Trial, busy_loop, cells, options_for, summary, untrusted
+from dlcp.runner.planning.check import ready
 
 JCTS = (2.0, 2.02, 1.98)
 

@@ -9,12 +9,12 @@ import pytest
 import yaml
 
 from dlcp.errors import Problem, Problems
-from dlcp.model.load_inventory import load_inventory
-from dlcp.model.new_inventory import gaps, inventory_text
-from dlcp.model.ssh_words import refused_ssh_options
-from dlcp.runner.fabric_plan import plan_fabric
-from dlcp.runner.inventory import make_inventory
-from dlcp.switches.lab.files import find_intent, load_intent
+from dlcp.model.lab.inventory_scaffold import gaps, inventory_text
+from dlcp.model.lab.load_inventory import load_inventory
+from dlcp.model.lab.ssh_words import refused_ssh_options
+from dlcp.runner.lab.fabric_plan import plan_fabric
+from dlcp.runner.new_inventory import make_inventory
+from dlcp.switches.vendor.files import find_intent, load_intent
 
 LAB = """\
 all:
@@ -150,7 +150,7 @@ def test_what_no_switch_can_do_is_told_once_with_all_that_cannot(tmp_path: Path)
 
 
 def test_a_system_without_playbooks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlcp.runner.fabric_plan.PLAYBOOKS", tmp_path)
+    monkeypatch.setattr("dlcp.runner.lab.fabric_plan.PLAYBOOKS", tmp_path)
     with pytest.raises(Problems, match="no playbooks for the system linux"):
         plan_fabric(load_inventory(write(tmp_path, LAB)), load_intent(find_intent("droptail")))
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from dlcp.errors import ExitCode, Problems
-from dlcp.model.inventory import Lab
+from dlcp.model.lab.inventory import Lab
 from dlcp.model.topology import Graph, LeafSpine, Link, Star
-from dlcp.runner.check import Ready, ready
-from dlcp.substrates.lab_fit import require_fit
+from dlcp.runner.planning.check import Ready, ready
+from dlcp.substrates.lab.fit import require_fit
 from experiments import document, write
 
 LEAF_SPINE = LeafSpine(kind="leaf-spine", leaves=2, spines=2, hosts=4, rate=1e8).graph

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-from dlcp.runner.check import Ready, ready
-from dlcp.runner.lab_runs import few_deployments, needs
-from dlcp.runner.plan import plan
-from dlcp.substrates.fabric_lock import held
+from dlcp.runner.lab.lab_runs import few_deployments, needs
+from dlcp.runner.planning.check import Ready, ready
+from dlcp.runner.planning.plan import plan
+from dlcp.substrates.lab.fabric_lock import held
 from experiments import document, write
 
 

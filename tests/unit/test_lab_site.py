@@ -7,14 +7,14 @@ from typing import Any
 
 from far_agents import far_agents
 
-from dlcp.agents.handles import AgentHandle
-from dlcp.model.inventory import Lab
-from dlcp.runner.check import ready
-from dlcp.runner.deployment import lab_secret
-from dlcp.runner.plan import plan
-from dlcp.substrates.lab_agents import LabHosts
-from dlcp.substrates.lab_site import LabFacts, LabSite, lacking
-from dlcp.substrates.lab_state import Boxes
+from dlcp.agents.control.handles import AgentHandle
+from dlcp.model.lab.inventory import Lab
+from dlcp.runner.lab.deployment_record import lab_secret
+from dlcp.runner.planning.check import ready
+from dlcp.runner.planning.plan import plan
+from dlcp.substrates.lab.agents import LabHosts
+from dlcp.substrates.lab.site import LabFacts, LabSite, lacking
+from dlcp.substrates.lab.state import Boxes
 from dlcp.substrates.run_plan import RunPlan, plan_run
 from experiments import document, write
 

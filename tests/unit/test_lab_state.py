@@ -7,10 +7,11 @@ from typing import Any, cast
 import pytest
 
 from dlcp.errors import Problem
-from dlcp.model.inventory import LabSwitch
+from dlcp.model.lab.inventory import LabSwitch
 from dlcp.model.result import TABLES
 from dlcp.model.workload import HostSettings
-from dlcp.substrates.lab_state import (
+from dlcp.substrates.lab.ssh import Done, Remote
+from dlcp.substrates.lab.state import (
     Boxes,
     Counted,
     HostState,
@@ -23,7 +24,6 @@ from dlcp.substrates.lab_state import (
     rounded,
     unaccounted,
 )
-from dlcp.substrates.remote import Done, Remote
 
 
 def row(port: str, queue: int = 0, **counted: int) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def test_frames_that_a_switch_has_no_use_for_are_told_but_are_no_loss() -> None:
 )
 def test_a_box_is_asked_about_the_state_that_its_deployments_keep(state: str | None, begins: str) -> None:
     switch = LabSwitch(None, None, {}, "/opt/python", state=state)  # type: ignore[arg-type]
-    assert " ".join(box_command(switch, "dlcp.switches.box", "read")) == f"{begins} -m dlcp.switches.box read"
+    assert " ".join(box_command(switch, "dlcp.switches.linux", "read")) == f"{begins} -m dlcp.switches.linux read"
 
 
 @pytest.mark.parametrize("answer", ["", "no JSON", "[]", "7", "[" * 100_000, '{"a":' * 500 + "1" + "}" * 500])

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from dlcp.errors import Problem
+from dlcp.model.loading.mask_file import Recording, read_recording, recording_names, recording_path, write_recording
 from dlcp.model.masks import MaskSettings
-from dlcp.model.recorded import Recording, read_recording, recording_names, recording_path, write_recording
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.endpoint import Floats
-from dlcp.transport.masks import Lost, Masks
-from dlcp.transport.packing import Packing
-from dlcp.transport.tagging import PACKET_ELEMENTS, Tensor, plan_tensors
+from dlcp.transport.aggregation.loss_masks import Lost, Masks
+from dlcp.transport.contract.endpoint import Floats
+from dlcp.transport.contract.packing import Packing
+from dlcp.transport.contract.tensors import PACKET_ELEMENTS, Tensor, plan_tensors
 
 LAYERS = [("front", 60 * PACKET_ELEMENTS), ("middle", 30 * PACKET_ELEMENTS + 7), ("back", 100)]
 WORKERS = 4

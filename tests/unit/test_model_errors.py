@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dlcp.runner.check import check
+from dlcp.runner.planning.check import check
 
 FOLDER = Path(__file__).parents[1] / "errors"
 FILES = sorted(path.stem for path in FOLDER.glob("*.yaml"))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlcp.model.check_topology import cut_off
-from dlcp.model.load import load_topology, topology_names
+from dlcp.model.loading.check_topology import cut_off
+from dlcp.model.loading.experiment_files import load_topology, topology_names
 from dlcp.model.topology import AnyGraph, Dumbbell, FatTree, Graph, LeafSpine, Link, Star
 from dlcp.paths import TOPOLOGIES
 

@@ -13,10 +13,10 @@ from dlcp.errors import ExitCode, Problem, decode_problem, encode_problem
 from dlcp.model import frames
 from dlcp.model.qos import CODEPOINTS, CONTROL_QUEUE, MOST_AVERAGING, PRECEDENCES, QUEUES, codepoint_of
 from dlcp.model.workload import MOST_DEMOTIONS, MOST_SOURCE_PORTS
-from dlcp.transport import traffic
+from dlcp.traffic import native
 from dlcp.transport._native import lib
-from dlcp.transport.codepoint import tos_of_queue
-from dlcp.transport.tagging import ELEMENT_BYTES, PACKET_ELEMENTS
+from dlcp.transport.contract.codepoint import tos_of_queue
+from dlcp.transport.contract.tensors import ELEMENT_BYTES, PACKET_ELEMENTS
 
 PACKAGE = Path(dlcp.__file__).parent
 PLAYBOOKS = Path(__file__).parents[2] / "playbooks"
@@ -39,7 +39,7 @@ def test_packets_are_of_the_size_that_wire_h_says() -> None:
 
 
 def test_background_packets_are_of_the_size_that_traffic_h_says() -> None:
-    assert lib.DLCP_TRAFFIC_DATAGRAM_BYTES == traffic.DATAGRAM_BYTES == frames.PAYLOAD_BYTES
+    assert lib.DLCP_TRAFFIC_DATAGRAM_BYTES == native.DATAGRAM_BYTES == frames.PAYLOAD_BYTES
     assert lib.DLCP_TRAFFIC_DATAGRAM_MOST == frames.DATAGRAM_BYTES
     assert lib.DLCP_TRAFFIC_FRAME_OVERHEAD == frames.UDP_OVERHEAD_BYTES
 

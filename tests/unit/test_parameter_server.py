@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from loopback import TCP, ranks, together
 
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.endpoint import Completion, Endpoint, Floats, MessageKey, Placement, TransportError
-from dlcp.transport.optimizer import Sgd
-from dlcp.transport.parameter_server import Server, Worker, declare, parameters_crc32
-from dlcp.transport.tagging import Tensor, plan_tensors
+from dlcp.transport.aggregation.parameter_server import Server, Worker, declare, parameters_crc32
+from dlcp.transport.contract.endpoint import Completion, Endpoint, Floats, MessageKey, Placement, TransportError
+from dlcp.transport.contract.optimizer import Sgd
+from dlcp.transport.contract.tensors import Tensor, plan_tensors
 
 LAYERS = [("front", 500), ("middle", 12_000), ("back", 3_000), ("bias", 7)]
 BUCKET_BYTES = 16_000

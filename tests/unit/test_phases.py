@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from loopback import ranks, together
 
-from dlcp.agents.roles import told_by
+from dlcp.agents.process.rank_factory import told_by
 from dlcp.model.workload import PhaseBound, TransportSettings
-from dlcp.transport.bounds import Bounds
-from dlcp.transport.endpoint import Bound, Endpoint, Floats, Leg, MessageKey
-from dlcp.transport.optimizer import Sgd
-from dlcp.transport.phases import PhaseServer, PhaseWorker
-from dlcp.transport.tagging import plan_tensors
+from dlcp.transport.aggregation.dblp import PhaseServer, PhaseWorker
+from dlcp.transport.contract.bounds import Bounds
+from dlcp.transport.contract.endpoint import Bound, Endpoint, Floats, Leg, MessageKey
+from dlcp.transport.contract.optimizer import Sgd
+from dlcp.transport.contract.tensors import plan_tensors
 
 LAYERS = [("front", 6_000), ("middle", 12_000), ("back", 5_000)]
 WORKERS, SERVERS, ITERATIONS, EVERY = 2, 2, 14, 3

@@ -12,12 +12,12 @@ import pytest
 from dlcp.errors import Problem
 from dlcp.model.result import RunResult
 from dlcp.model.workload import HostSettings
-from dlcp.runner.check import ready
-from dlcp.runner.estimate import OVER_IDEAL, SET_UP_S, estimate, expected_s
-from dlcp.runner.execute import missing
-from dlcp.runner.outline import outline
-from dlcp.runner.plan import Plan, plan
-from dlcp.runner.stands_for import idle_rtt_s, sentences, stands_for
+from dlcp.runner.machine.lab_equivalent import idle_rtt_s, sentences, stands_for
+from dlcp.runner.planning.check import ready
+from dlcp.runner.planning.estimate import OVER_IDEAL, SET_UP_S, estimate, expected_s
+from dlcp.runner.planning.plan import Plan, plan
+from dlcp.runner.preview.outline import outline
+from dlcp.runner.running.execute import missing
 from dlcp.substrates.run_plan import plan_run
 from experiments import LIGHT, WORKLOAD, document, small, write
 
@@ -52,7 +52,8 @@ def test_the_order_of_schemes_changes_from_repeat_to_repeat(tmp_path: Path) -> N
 def test_the_plan_is_the_same_in_another_process(tmp_path: Path) -> None:
     small(tmp_path)
     code = (
-        "import sys; from pathlib import Path; from dlcp.runner.check import ready; from dlcp.runner.plan import plan\n"
+        "import sys; from pathlib import Path; from dlcp.runner.planning.check import ready\n"
+        "from dlcp.runner.planning.plan import plan\n"
         "folder = Path(sys.argv[1]); workloads = folder / 'workloads'\n"
         "print(*(c.run.id for c in plan(ready(folder / 'small.yaml', workloads)).cells))"
     )

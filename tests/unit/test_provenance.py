@@ -13,7 +13,7 @@ import pytest
 from dlcp.substrates import provenance
 
 NOBODY = 65534
-PAGE, RECORD, CODE = "analysis/RESULTS.md", "testbed/experiments/tuned/headline.yaml", "testbed/dlcp/cli.py"
+PAGE, RECORD, CODE = "analysis/RESULTS.md", "testbed/experiments/tuned/headline.yaml", "testbed/dlcp/cli/main.py"
 
 
 @pytest.fixture

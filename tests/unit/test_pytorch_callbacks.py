@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 import torch.distributed as dist  # noqa: E402
 from torch_ranks import open_group, ranks  # noqa: E402
 
-from dlcp.frameworks.pytorch.callbacks import IDLE_THREADS, CallbackThreads  # noqa: E402
+from dlcp.frameworks.pytorch.future_callbacks import IDLE_THREADS, CallbackThreads  # noqa: E402
 
 WITHIN_S = 20.0
 

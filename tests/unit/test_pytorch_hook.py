@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 from torch_ranks import batch, fingerprint, open_group, ranks, small_model, train  # noqa: E402
 
 import dlcp.frameworks.pytorch as dlcp  # noqa: E402
-from dlcp.frameworks.pytorch.hook import DlcpState  # noqa: E402
+from dlcp.frameworks.pytorch.ddp_hook import DlcpState  # noqa: E402
 
 STEPS = 5
 

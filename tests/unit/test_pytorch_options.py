@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e .[train]")
 
-from dlcp.frameworks.pytorch.links import DEFAULT_LINK_RATE_BPS, find_link, interface_of, speed_bps
+from dlcp.frameworks.pytorch.address import DEFAULT_LINK_RATE_BPS, find_link, interface_of, speed_bps
 from dlcp.frameworks.pytorch.options import DlcpOptions
-from dlcp.transport.endpoint import Bound
+from dlcp.transport.contract.endpoint import Bound
 
 
 def test_environment__is_read_and_an_argument_wins(monkeypatch: pytest.MonkeyPatch) -> None:

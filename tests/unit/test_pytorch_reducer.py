@@ -11,12 +11,12 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 
 import loopback  # noqa: E402
 
+from dlcp.frameworks.pytorch.failure.peer_failure import Alarm, WatchedEndpoint  # noqa: E402
 from dlcp.frameworks.pytorch.reducer import MAX_TENSORS, SLOTS, Reducer, Span  # noqa: E402
-from dlcp.frameworks.pytorch.watch import Alarm, WatchedEndpoint  # noqa: E402
 from dlcp.model.workload import TransportSettings  # noqa: E402
-from dlcp.transport.endpoint import RELIABLE, TransportError  # noqa: E402
-from dlcp.transport.engine import DlcpEndpoint  # noqa: E402
-from dlcp.transport.ring import RingAllReduce  # noqa: E402
+from dlcp.transport.aggregation.ring import RingAllReduce  # noqa: E402
+from dlcp.transport.contract.endpoint import RELIABLE, TransportError  # noqa: E402
+from dlcp.transport.dlcp_endpoint import DlcpEndpoint  # noqa: E402
 
 ELEMENTS = 10_000
 WITHIN_S = 20.0

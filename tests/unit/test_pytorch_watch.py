@@ -22,8 +22,8 @@ from lost_rank import NOTICED_WITHIN_S, lose_rank, slowest_survivor_s  # noqa: E
 from torch_ranks import open_group, ranks, small_model  # noqa: E402
 
 import dlcp.frameworks.pytorch as dlcp  # noqa: E402
-from dlcp.frameworks.pytorch.watch import Alarm  # noqa: E402
-from dlcp.frameworks.pytorch.watched_worker import rank_names  # noqa: E402
+from dlcp.frameworks.pytorch.failure.peer_failure import Alarm  # noqa: E402
+from dlcp.frameworks.pytorch.servers.watched_worker import rank_names  # noqa: E402
 
 WITHIN_S = 20.0
 LOOPBACK = "127.0.0.1"

@@ -12,7 +12,7 @@ import pytest
 from synthetic_results import make_results
 
 from command import dlcp
-from dlcp.cli import app
+from dlcp.cli.main import app
 from dlcp.paths import REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")

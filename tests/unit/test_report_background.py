@@ -13,9 +13,9 @@ from synthetic_results import write_run
 
 from dlcp.model.result import RunResult
 from dlcp.model.topology import Star
-from dlcp.report.background import background
 from dlcp.report.build import report
-from dlcp.report.load import load
+from dlcp.report.data.background_flows import background
+from dlcp.report.data.load import load
 
 TOPOLOGY = Star(kind="star", hosts=4, rate="100 Mbit/s").graph.model_dump(mode="json")
 ENTRIES = [{"kind": "poisson", "transport": "tcp"}, {"kind": "incast"}, {"kind": "constant"}]

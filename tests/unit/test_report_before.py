@@ -15,10 +15,10 @@ from synthetic_results import PROFILE, REAL, make_results
 
 from dlcp.errors import Problem
 from dlcp.paths import REPOSITORY
-from dlcp.report.before import COLUMNS, before
-from dlcp.report.comparison import Comparison, compare
-from dlcp.report.headroom import headroom
-from dlcp.report.load import load
+from dlcp.report.analysis.comparison import Comparison, compare
+from dlcp.report.analysis.earlier_page import COLUMNS, before
+from dlcp.report.analysis.headroom import headroom
+from dlcp.report.data.load import load
 
 EARLIER = f"""{",".join(COLUMNS)}
 quickstart,{PROFILE},DLCP,1.50,"TCP (or UDP)",-2.5,-3.0,1.0
@@ -53,8 +53,8 @@ def test_one_job_under_both_buffer_models_tells_the_machine_from_the_buffer(
     (tmp_path / "before.md").write_text("The ground was another.\n", encoding="utf-8")
     assert "The machine or the buffer?" not in "\n".join(before(tmp_path, [comparison]))
     for name, value in {"BUFFERS": "quickstart", "SINGLE_POOL": PROFILE, "DYNAMIC": REAL}.items():
-        monkeypatch.setattr(f"dlcp.report.before.{name}", value)
-    monkeypatch.setattr("dlcp.report.before.SAME_JOB", ("quickstart", PROFILE))
+        monkeypatch.setattr(f"dlcp.report.analysis.earlier_page.{name}", value)
+    monkeypatch.setattr("dlcp.report.analysis.earlier_page.SAME_JOB", ("quickstart", PROFILE))
     lines = "\n".join(before(tmp_path, [comparison])).partition("The machine or the buffer?")[2].splitlines()
     one_pool, dynamic = (comparison.job(job) for job in (PROFILE, REAL))
     assert one_pool is not None

@@ -17,17 +17,17 @@ from dlcp.model.experiment import Expectation
 from dlcp.model.metrics import BEST_OTHER
 from dlcp.model.result import RunResult
 from dlcp.report import report
-from dlcp.report.best import best_other, over_tcp_of
-from dlcp.report.causes import cause
-from dlcp.report.comparison import Comparison, compare
-from dlcp.report.expectations import evaluate
-from dlcp.report.fairness import costs, sheet
-from dlcp.report.headroom import headroom
-from dlcp.report.load import load
-from dlcp.report.repeats import unranked
-from dlcp.report.results_table import cost_table
-from dlcp.report.statistics import mean_interval, repeats_to_rank
-from dlcp.report.tables import speedups
+from dlcp.report.analysis.best import best_other, over_tcp_of
+from dlcp.report.analysis.causes import cause
+from dlcp.report.analysis.comparison import Comparison, compare
+from dlcp.report.analysis.expectations import evaluate
+from dlcp.report.analysis.fairness import costs, sheet
+from dlcp.report.analysis.headroom import headroom
+from dlcp.report.analysis.repeats import unranked
+from dlcp.report.analysis.tables import speedups
+from dlcp.report.data.load import load
+from dlcp.report.data.statistics import mean_interval, repeats_to_rank
+from dlcp.report.output.results_md_tables import cost_table
 
 
 def write(root: Path, times: dict[str, list[float]], **fields: object) -> Path:

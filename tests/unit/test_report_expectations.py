@@ -16,11 +16,11 @@ from synthetic_results import write_run
 
 from dlcp.model.experiment import Expectation
 from dlcp.model.result import TABLES, RunResult
-from dlcp.report.comparison import compare
-from dlcp.report.expectations import Outcome, evaluate
-from dlcp.report.headline import headline
-from dlcp.report.load import load
-from dlcp.report.words import show_gain
+from dlcp.report.analysis.comparison import compare
+from dlcp.report.analysis.expectations import Outcome, evaluate
+from dlcp.report.analysis.headline import headline
+from dlcp.report.data.formatting import show_gain
+from dlcp.report.data.load import load
 
 FAST, SLOW, NEAR = (10.0, 10.2, 9.9, 10.1, 10.0), (14.0, 14.4, 13.9, 14.1, 14.2), (10.1, 10.1, 10.0, 10.0, 10.1)
 

@@ -12,12 +12,12 @@ from synthetic_results import write_run
 
 from dlcp.model.experiment import Expectation
 from dlcp.model.result import RunResult
-from dlcp.report.changes import changes
-from dlcp.report.comparison import Comparison, compare
-from dlcp.report.expectations import evaluate
-from dlcp.report.load import load
-from dlcp.report.loss_plot import accuracy_against_loss, loss_table
-from dlcp.report.repeats import unranked
+from dlcp.report.analysis.changes import changes
+from dlcp.report.analysis.comparison import Comparison, compare
+from dlcp.report.analysis.expectations import evaluate
+from dlcp.report.analysis.repeats import unranked
+from dlcp.report.data.load import load
+from dlcp.report.plots.loss import accuracy_against_loss, loss_table
 
 TARGET = 0.8
 NEVER = "2 of 5 runs of lossy 40 % never reach the target"

@@ -15,10 +15,10 @@ from synthetic_results import make_results, record_again
 
 from dlcp.model.metrics import METRICS
 from dlcp.model.result import TABLES, RunResult
-from dlcp.report.comparison import Comparison, compare
-from dlcp.report.lab_time import COLUMNS
-from dlcp.report.load import load
-from dlcp.report.metrics import run_metrics
+from dlcp.report.analysis.comparison import Comparison, compare
+from dlcp.report.data.lab_time import COLUMNS
+from dlcp.report.data.load import load
+from dlcp.report.data.metrics import run_metrics
 
 SLOWER = 3.0
 NOT_STRETCHED = {"iterations": {"codec_s"}, "hosts": {"sched_late_s"}}

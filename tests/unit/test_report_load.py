@@ -16,17 +16,17 @@ from damage import Damage, change_every_37th_byte, cut_in_half, zero_the_rows
 from synthetic_results import PROFILE, REAL, make_results
 
 from dlcp.errors import Problem
+from dlcp.model.loading.stored_result import damaged_tables, read_result
 from dlcp.model.result import SINCE
-from dlcp.model.stored import damaged_tables, read_result
 from dlcp.model.tables import check_table
 from dlcp.report import report
-from dlcp.report.comparison import compare
-from dlcp.report.load import load
-from dlcp.report.metrics import queue_counts
-from dlcp.report.monitors import left_out_rows
-from dlcp.report.page import page
-from dlcp.report.regime import regime_caption
-from dlcp.report.settings import fault_lines
+from dlcp.report.analysis.comparison import compare
+from dlcp.report.analysis.monitors import left_out_rows
+from dlcp.report.analysis.settings import fault_lines
+from dlcp.report.data.load import load
+from dlcp.report.data.metrics import queue_counts
+from dlcp.report.data.regime_facts import regime_caption
+from dlcp.report.output.html import page
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from synthetic_results import record_again, write_run
 from dlcp.model.metrics import METRICS
 from dlcp.model.result import TABLES, RunResult
 from dlcp.model.tables import check_table
-from dlcp.report.checks import losses, problems, replicas
-from dlcp.report.load import load
-from dlcp.report.metrics import run_metrics, samples, time_to
+from dlcp.report.data.load import load
+from dlcp.report.data.metrics import run_metrics, samples, time_to
+from dlcp.report.data.self_checks import losses, problems, replicas
 
 
 def result(**fields: Any) -> RunResult:

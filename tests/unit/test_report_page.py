@@ -24,9 +24,9 @@ from dlcp.errors import ExitCode
 from dlcp.model.experiment import Expectation
 from dlcp.model.tables import write_columns
 from dlcp.report import ReportSummary, report
-from dlcp.report.fabric_plots import queues
-from dlcp.report.load import load
-from dlcp.report.style import scheme_styles
+from dlcp.report.data.load import load
+from dlcp.report.plots.fabric import queues
+from dlcp.report.plots.style import scheme_styles
 
 LABELS = ("TCP", "TCP tuned", "DLCP")
 

@@ -18,12 +18,12 @@ from matplotlib.figure import Figure
 from synthetic_results import PROFILE, make_results
 
 from dlcp.paths import REPOSITORY
-from dlcp.report.comparison import compare
-from dlcp.report.load import load
-from dlcp.report.metrics import Samples
-from dlcp.report.overview import overview
-from dlcp.report.plots import draw_tail
-from dlcp.report.style import SchemeStyle
+from dlcp.report.analysis.comparison import compare
+from dlcp.report.data.load import load
+from dlcp.report.data.metrics import Samples
+from dlcp.report.plots.job_comparison import draw_tail
+from dlcp.report.plots.overview import overview
+from dlcp.report.plots.style import SchemeStyle
 
 SCRIPT = REPOSITORY / "analysis" / "make_picture.py"
 STORED = REPOSITORY / "analysis" / "images" / "quickstart.png"

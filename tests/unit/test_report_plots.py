@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 from synthetic_results import write_run
 
 from dlcp.model.result import TABLES, RunResult
-from dlcp.report.across_plots import along_axis, axis_of, speedups
-from dlcp.report.comparison import Comparison, compare
-from dlcp.report.load import load
-from dlcp.report.loss_plot import accuracy_against_loss, loss_table
-from dlcp.report.parts_plot import parts_of, parts_table, waterfall
+from dlcp.report.analysis.comparison import Comparison, compare
+from dlcp.report.data.load import load
+from dlcp.report.plots.across_jobs import along_axis, axis_of, speedups
+from dlcp.report.plots.loss import accuracy_against_loss, loss_table
+from dlcp.report.plots.parts import parts_of, parts_table, waterfall
 
 PARTS = {"tcp": 15.0, "dlcp": 10.0, "timely-udp": 14.0, "dlcp-no-loss": 12.0, "dlcp-no-priority": 10.5,
          "dlcp-only-loss": 12.5, "dlcp-only-priority": 13.5}  # fmt: skip

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 from synthetic_results import PROFILE, make_results, record_again
 
 from dlcp.model.metrics import METRICS
-from dlcp.report.comparison import JobComparison
-from dlcp.report.load import ideal_s_of, load
-from dlcp.report.remarks import compressed_remark, message_sizes_remark, slow_messages_remark
-from dlcp.report.statistics import Estimate, Gain
+from dlcp.report.analysis.comparison import JobComparison
+from dlcp.report.analysis.remarks import compressed_remark, message_sizes_remark, slow_messages_remark
+from dlcp.report.data.load import ideal_s_of, load
+from dlcp.report.data.statistics import Estimate, Gain
 
 
 def job(**verdicts: dict[str, str]) -> JobComparison:

@@ -14,11 +14,11 @@ from synthetic_results import PROFILE, make_results
 
 from dlcp.errors import Problem
 from dlcp.model.experiment import Expectation
-from dlcp.report.comparison import compare
-from dlcp.report.headroom import headroom
-from dlcp.report.load import load
-from dlcp.report.results_page import Chapter, write
-from dlcp.report.statistics import Estimate
+from dlcp.report.analysis.comparison import compare
+from dlcp.report.analysis.headroom import headroom
+from dlcp.report.data.load import load
+from dlcp.report.data.statistics import Estimate
+from dlcp.report.output.results_md import Chapter, write
 
 EXPECT = (
     Expectation(job=PROFILE, metric="jct_s", scheme="DLCP", against="TCP", relation="better", paper="up to 84.3 %",

@@ -12,9 +12,9 @@ pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[repor
 
 from synthetic_results import PROFILE, REAL, make_results
 
-from dlcp.report.load import load
-from dlcp.report.regime import facts_of_jobs, regime_caption, regime_facts
-from dlcp.report.settings import differing_qos, regime_rows
+from dlcp.report.analysis.settings import differing_qos, regime_rows
+from dlcp.report.data.load import load
+from dlcp.report.data.regime_facts import facts_of_jobs, regime_caption, regime_facts
 
 REGIME = {
     "link_rate_bps": 1e8, "lab_rate_bps": 1e10, "byte_scale": 100.0, "time_dilation": 1.0, "port_buffer_bytes": 40_000,

@@ -11,7 +11,7 @@ pytest.importorskip("scipy", reason="scipy is missing; pip install 'dlcp[report]
 
 from scipy import stats
 
-from dlcp.report.statistics import (
+from dlcp.report.data.statistics import (
     Estimate,
     mean_interval,
     paired_difference,

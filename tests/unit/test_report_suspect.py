@@ -17,11 +17,11 @@ from synthetic_results import PROFILE, make_results, record_again
 from dlcp.errors import ExitCode
 from dlcp.model.metrics import METRICS
 from dlcp.model.tables import write_columns
-from dlcp.report.backlog_plot import MOST_POINTS, backlog
+from dlcp.report.analysis.comparison import compare
 from dlcp.report.build import report
-from dlcp.report.comparison import compare
-from dlcp.report.load import load
-from dlcp.report.plots import times
+from dlcp.report.data.load import load
+from dlcp.report.plots.backlog import MOST_POINTS, backlog
+from dlcp.report.plots.job_comparison import times
 
 SUSPECT = (("DLCP", PROFILE, 1), ("DLCP", PROFILE, 3))
 

@@ -11,12 +11,12 @@ pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[repor
 
 from synthetic_results import write_run
 
+from dlcp.model.loading.search_record import Point, Search, TuningRun
 from dlcp.model.metrics import METRICS
 from dlcp.model.result import RunResult
-from dlcp.model.tuning import Point, Search, TuningRun
-from dlcp.report.comparison import Comparison, compare
-from dlcp.report.load import load
-from dlcp.report.results_table import metric_table, search_table
+from dlcp.report.analysis.comparison import Comparison, compare
+from dlcp.report.data.load import load
+from dlcp.report.output.results_md_tables import metric_table, search_table
 
 
 def compared(root: Path, tuning: dict[str, Any] | None = None) -> Comparison:

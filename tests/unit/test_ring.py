@@ -12,8 +12,7 @@ import pytest
 from loopback import TCP, ring, together
 
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.endpoint import RELIABLE, Bound, Counts, Dtype, Endpoint, Leg, MessageKey, TransportError, Values
-from dlcp.transport.ring import (
+from dlcp.transport.aggregation.ring import (
     SEGMENT_HOP_BYTES,
     AllReduced,
     Holes,
@@ -24,7 +23,18 @@ from dlcp.transport.ring import (
     neighbours,
     segment_cuts,
 )
-from dlcp.transport.values import packet_elements
+from dlcp.transport.contract.endpoint import (
+    RELIABLE,
+    Bound,
+    Counts,
+    Dtype,
+    Endpoint,
+    Leg,
+    MessageKey,
+    TransportError,
+    Values,
+)
+from dlcp.transport.contract.values import packet_elements
 
 DLCP = TransportSettings(kind="dlcp")
 TRANSPORTS = [pytest.param(TCP, id="tcp"), pytest.param(DLCP, id="dlcp")]

@@ -7,12 +7,12 @@ import pytest
 from loopback import TCP, ring, together
 
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.all_reduce_worker import chunks_must_arrive
-from dlcp.transport.bounds import Bounds
-from dlcp.transport.endpoint import Endpoint, Floats, TransportError
-from dlcp.transport.optimizer import Sgd
-from dlcp.transport.ring_worker import RingWorker
-from dlcp.transport.tagging import plan_tensors
+from dlcp.transport.aggregation.all_reduce_worker import chunks_must_arrive
+from dlcp.transport.aggregation.ring_worker import RingWorker
+from dlcp.transport.contract.bounds import Bounds
+from dlcp.transport.contract.endpoint import Endpoint, Floats, TransportError
+from dlcp.transport.contract.optimizer import Sgd
+from dlcp.transport.contract.tensors import plan_tensors
 
 LAYERS = [("front", 500), ("middle", 12_000), ("back", 3_000), ("bias", 7)]
 ELEMENTS = sum(elements for _, elements in LAYERS)

@@ -16,11 +16,11 @@ from dlcp import schemes
 from dlcp.model.workload import EarlyClose
 from dlcp.schemes.base import UnfitError
 from dlcp.transport._native import lib
-from dlcp.transport.early_close import EarlyClosing
-from dlcp.transport.endpoint import Completion, Leg, MessageKey
-from dlcp.transport.phases import Phase
-from dlcp.transport.tagging import data_queues
-from dlcp.transport.values import packets
+from dlcp.transport.aggregation.dblp import Phase
+from dlcp.transport.aggregation.ltp import EarlyClosing
+from dlcp.transport.contract.endpoint import Completion, Leg, MessageKey
+from dlcp.transport.contract.tensors import data_queues
+from dlcp.transport.contract.values import packets
 
 PARTS = ("loss", "priority", "drop", "spray")
 

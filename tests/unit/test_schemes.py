@@ -8,10 +8,10 @@ from pydantic import ValidationError
 from dlcp import schemes
 from dlcp.model.experiment import Scaling
 from dlcp.model.workload import Job, Profile
-from dlcp.runner.show import details
+from dlcp.runner.catalogue import details
 from dlcp.schemes.base import Scheme, UnfitError, hosts_for, settings_for
 from dlcp.transport.compression import compressor_class
-from dlcp.transport.tagging import data_queues
+from dlcp.transport.contract.tensors import data_queues
 
 LAB = Scaling(lab_rate="10 Gbit/s", byte_scale=100)
 DILATED = Scaling(lab_rate="10 Gbit/s", byte_scale=10, time_dilation=10)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from dlcp.errors import Problem
-from dlcp.model.load import experiment_names, find_experiment
-from dlcp.runner.check import Ready, ready
-from dlcp.runner.estimate import SET_UP_S, estimate
+from dlcp.model.loading.experiment_files import experiment_names, find_experiment
 from dlcp.runner.paper import parts, reduced, reduction, shipped
-from dlcp.runner.plan import Plan, plan, usual_substrate
+from dlcp.runner.planning.check import Ready, ready
+from dlcp.runner.planning.estimate import SET_UP_S, estimate
+from dlcp.runner.planning.plan import Plan, plan, usual_substrate
 from experiments import small
 
 CLAIMS = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dlcp.model.workload import TimeBounds, TransportSettings
-from dlcp.transport.bounds import Bounds
-from dlcp.transport.endpoint import RELIABLE, Deadline, Leg
-from dlcp.transport.stage_times import LEAST_WAIT, MOST_WAIT, NEWEST, StageTimes
+from dlcp.transport.aggregation.optireduce_timeouts import LEAST_WAIT, MOST_WAIT, NEWEST, StageTimes
+from dlcp.transport.contract.bounds import Bounds
+from dlcp.transport.contract.endpoint import RELIABLE, Deadline, Leg
 
 SETTINGS = TimeBounds(warmup_iterations=3)
 FIRST_BOUNDED = 3

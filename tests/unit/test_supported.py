@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from dlcp import schemes
-from dlcp.runner import doctor, show, supported
-from dlcp.runner.check import ready
-from dlcp.runner.plan import plan
-from dlcp.substrates import probe
-from dlcp.substrates.probe import probe_congestion_control
+from dlcp.runner import catalogue
+from dlcp.runner.machine import doctor, emulator_support
+from dlcp.runner.planning.check import ready
+from dlcp.runner.planning.plan import plan
+from dlcp.substrates.emulate import capabilities
+from dlcp.substrates.emulate.capabilities import probe_congestion_control
 
 FINE = Path(__file__).parents[1] / "errors" / "fine.yaml"
 WORKLOADS = FINE.parent / "workloads"
@@ -20,7 +21,7 @@ WORKLOADS = FINE.parent / "workloads"
 @pytest.fixture
 def only_cubic(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel that has no DCTCP, nor anything to load."""
-    monkeypatch.setattr(probe, "_congestion_controls", lambda: ["reno", "cubic"])
+    monkeypatch.setattr(capabilities, "_congestion_controls", lambda: ["reno", "cubic"])
 
     def refused(sock: object, *arguments: object) -> None:
         raise FileNotFoundError(2, "No such file or directory")
@@ -38,7 +39,7 @@ def test_a_congestion_control_that_no_kernel_has_is_not_found() -> None:
 def test_plan__a_scheme_without_its_kernel_module_is_unsupported_and_the_others_run(only_cubic: None) -> None:
     fine = ready(FINE, WORKLOADS)
     built = fine.schemes | {"kernel": schemes.scheme_class("dctcp")()}
-    lacking = supported.lacking(built)
+    lacking = emulator_support.lacking(built)
     assert list(lacking) == ["kernel"]
     assert lacking["kernel"] == (
         "this kernel has no TCP congestion control dctcp, only reno, cubic: "
@@ -51,10 +52,10 @@ def test_plan__a_scheme_without_its_kernel_module_is_unsupported_and_the_others_
 
 
 def test_show__says_why_not_here(only_cubic: None) -> None:
-    said = {row["name"]: row["substrates"] for row in show.overview("schemes")}
+    said = {row["name"]: row["substrates"] for row in catalogue.overview("schemes")}
     assert "unsupported here: this kernel has no TCP congestion control dctcp" in said["dctcp"]
     assert said["tcp"] == "emulate, lab"
-    assert "unsupported here" in show.details("schemes", "dctcp")["substrates"]
+    assert "unsupported here" in catalogue.details("schemes", "dctcp")["substrates"]
 
 
 def test_doctor__tells_of_the_gap_without_calling_it_needed(only_cubic: None) -> None:

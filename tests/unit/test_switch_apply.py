@@ -9,10 +9,10 @@ from test_inventory import LAB, write
 
 from command import dlcp
 from dlcp.errors import ExitCode
-from dlcp.model.load_inventory import load_inventory
-from dlcp.runner import deployment
-from dlcp.runner.fabric_plan import plan_fabric
-from dlcp.switches.lab.files import load_intent
+from dlcp.model.lab.load_inventory import load_inventory
+from dlcp.runner.lab import deployment_record
+from dlcp.runner.lab.fabric_plan import plan_fabric
+from dlcp.switches.vendor.files import load_intent
 
 INTENT = """\
 name: mine
@@ -81,5 +81,5 @@ def test_only_what_was_begun_from_here_is_rolled_back(tmp_path: Path, name: str)
 
 def test_what_is_kept_of_a_deployment_is_for_one_user_alone(tmp_path: Path) -> None:
     lab = load_inventory(write(tmp_path, LAB))
-    for folder in (deployment.new_folder(lab), deployment.new_folder(lab, tmp_path / "elsewhere")):
+    for folder in (deployment_record.new_folder(lab), deployment_record.new_folder(lab, tmp_path / "elsewhere")):
         assert folder.stat().st_mode & 0o777 == 0o700

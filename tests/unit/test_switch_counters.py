@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dlcp.model.result import DROP_CAUSES, TABLES
-from dlcp.switches.counters import Counters
-from dlcp.switches.layout import PortState, PrecedenceCounters
-from dlcp.switches.ledger import violations
-from dlcp.switches.snapshot import Snapshot
+from dlcp.switches.bpf.conservation import violations
+from dlcp.switches.bpf.counters import Counters
+from dlcp.switches.bpf.map_structs import PortState, PrecedenceCounters
+from dlcp.switches.bpf.snapshot import Snapshot
 
 HOST, PORT, OUT, FAR = 100, 101, 102, 103
 """h1 – (PORT) s1 (OUT) – h2."""

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from dlcp.errors import Problem, Problems
 from dlcp.model.buffering import DEFAULT_ALPHA, DEFAULT_MINIMUM_BYTES
-from dlcp.model.device import Device
+from dlcp.model.lab.device import Device
 from dlcp.model.qos import CODEPOINTS, DropProfile, Pfc, QosIntent, QueueIntent
 from dlcp.schemes.dlcp import Dlcp
 from dlcp.schemes.tcp import Tcp
-from dlcp.switches.lab.files import example_device, find_intent, intent_names, load_intent
-from dlcp.switches.lab.render import Rendered, ranges, render
-from dlcp.switches.lab.rounding import Ruler
-from dlcp.switches.lab.substitutes import MAKERS, substitute
-from dlcp.switches.lab.systems import load_system, system_names
-from dlcp.switches.render import render as render_aqm
+from dlcp.switches.bpf.aqm_words import render as render_aqm
+from dlcp.switches.vendor.files import example_device, find_intent, intent_names, load_intent
+from dlcp.switches.vendor.render import Rendered, ranges, render
+from dlcp.switches.vendor.rounding import Ruler
+from dlcp.switches.vendor.substitutes import MAKERS, substitute
+from dlcp.switches.vendor.systems import load_system, system_names
 
 SYSTEMS = {name: load_system(name) for name in system_names()}
 STEP = DropProfile(minimum="100 kB", maximum="200 kB")

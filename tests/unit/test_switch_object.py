@@ -12,36 +12,39 @@ from cffi import FFI
 from dlcp.errors import Problem
 from dlcp.model.qos import DropProfile, QosIntent, QueueIntent
 from dlcp.paths import REPOSITORY
-from dlcp.switches import build, layout
-from dlcp.switches.render import averages, effective, render
+from dlcp.switches.bpf import build, map_structs
+from dlcp.switches.bpf.aqm_words import averages, effective, render
 from dlcp.switches.tc import Port, burst_bytes, port_lines
 
 NATIVE = REPOSITORY / "testbed" / "native"
 
 STRUCTS = {
-    "dlcp_aqm_profile": layout.AqmProfile,
-    "dlcp_aqm_queue": layout.AqmQueue,
-    "dlcp_aqm_port": layout.AqmPort,
-    "dlcp_aqm_average": layout.AqmAverage,
-    "dlcp_switch_config": layout.SwitchConfig,
-    "dlcp_port_config": layout.PortConfig,
-    "dlcp_route_key": layout.RouteKey,
-    "dlcp_route": layout.Route,
-    "dlcp_flowlet": layout.Flowlet,
-    "dlcp_tally": layout.Tally,
-    "dlcp_precedence_counters": layout.PrecedenceCounters,
-    "dlcp_queue_state": layout.QueueState,
-    "dlcp_port_state": layout.PortState,
-    "dlcp_backlogs": layout.Backlogs,
-    "dlcp_box_hop": layout.BoxHop,
-    "dlcp_box_turns": layout.BoxTurns,
+    "dlcp_aqm_profile": map_structs.AqmProfile,
+    "dlcp_aqm_queue": map_structs.AqmQueue,
+    "dlcp_aqm_port": map_structs.AqmPort,
+    "dlcp_aqm_average": map_structs.AqmAverage,
+    "dlcp_switch_config": map_structs.SwitchConfig,
+    "dlcp_port_config": map_structs.PortConfig,
+    "dlcp_route_key": map_structs.RouteKey,
+    "dlcp_route": map_structs.Route,
+    "dlcp_flowlet": map_structs.Flowlet,
+    "dlcp_tally": map_structs.Tally,
+    "dlcp_precedence_counters": map_structs.PrecedenceCounters,
+    "dlcp_queue_state": map_structs.QueueState,
+    "dlcp_port_state": map_structs.PortState,
+    "dlcp_backlogs": map_structs.Backlogs,
+    "dlcp_box_hop": map_structs.BoxHop,
+    "dlcp_box_turns": map_structs.BoxTurns,
 }
 
 
 @pytest.fixture(scope="module")
 def headers() -> FFI:
     """The structs of aqm.h, switch_maps.h and box_maps.h as C lays them out."""
-    text = "".join((NATIVE / name).read_text() for name in ("codepoint.h", "aqm.h", "switch_maps.h", "box_maps.h"))
+    text = "".join(
+        (NATIVE / name).read_text()
+        for name in ("codepoint.h", "switch/aqm.h", "switch/switch_maps.h", "switch/box_maps.h")
+    )
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
     constants = dict(re.findall(r"#define (DLCP_\w+) (\d+)u?\b", text))
     structs = "\n".join(re.findall(r"^struct \w+ \{.*?^\};", text, flags=re.DOTALL | re.MULTILINE))
@@ -63,20 +66,23 @@ def test_python_lays_a_struct_out_as_c_does(headers: FFI, name: str) -> None:
 
 
 def test_constants_are_the_headers_own() -> None:
-    text = "".join((NATIVE / name).read_text() for name in ("codepoint.h", "aqm.h", "switch_maps.h", "box_maps.h"))
+    text = "".join(
+        (NATIVE / name).read_text()
+        for name in ("codepoint.h", "switch/aqm.h", "switch/switch_maps.h", "switch/box_maps.h")
+    )
     said = dict(re.findall(r"#define DLCP_(\w+) (\d+)u\b", text))
     flags = ("PORT_HOST_FACING", "PORT_DOWN", "PORT_AVERAGES", "PORT_SHARES")
     balancing = ("FLOW_HASH", "PER_PACKET", "ROUND_ROBIN", "FLOWLET")
     for name in ("HISTOGRAM_BUCKETS", "MAX_NEXT_HOPS", "FLOWLETS", *flags, *balancing):
-        assert getattr(layout, name) == int(said[name])
+        assert getattr(map_structs, name) == int(said[name])
     assert int(said["AQM_LARGEST_AVERAGING"]) == max(
         limit.le for limit in QueueIntent.model_fields["averaging"].metadata if hasattr(limit, "le")
     )
     assert "DLCP_AQM_UNLIMITED UINT32_MAX" in text
-    assert layout.UNLIMITED_BYTES == 2**32 - 1
-    assert (int(said["AQM_ACTIVE"]), int(said["AQM_MARK"])) == (layout.PROFILE_ACTIVE, layout.PROFILE_MARK)
+    assert map_structs.UNLIMITED_BYTES == 2**32 - 1
+    assert (int(said["AQM_ACTIVE"]), int(said["AQM_MARK"])) == (map_structs.PROFILE_ACTIVE, map_structs.PROFILE_MARK)
     assert "DLCP_AQM_CERTAIN (UINT64_C(1) << 32)" in text
-    assert layout.CERTAIN_Q32 == 1 << 32
+    assert map_structs.CERTAIN_Q32 == 1 << 32
 
 
 @pytest.mark.parametrize("shipped", build.SOURCES, ids=lambda path: path.name)
@@ -88,7 +94,7 @@ def test_a_rebuild_gives_the_shipped_bytes(shipped: Path, tmp_path: Path) -> Non
         pytest.skip(f"the object was made by {made_by}, here is {here}; only the same compiler gives the same bytes")
     rebuilt = tmp_path / shipped.name
     build.compile_switch(rebuilt, build.SOURCES[shipped])
-    assert rebuilt.read_bytes() == shipped.read_bytes(), "run: python -m dlcp.switches.build, and commit the object"
+    assert rebuilt.read_bytes() == shipped.read_bytes(), "run: python -m dlcp.switches.bpf.build, and commit the object"
 
 
 @pytest.mark.parametrize("shipped", build.SOURCES, ids=lambda path: path.name)

@@ -13,13 +13,13 @@ import yaml
 from test_switch_render import GOLDEN, held, system_of
 
 from dlcp.errors import Problem, Problems
-from dlcp.model.device import Device
+from dlcp.model.lab.device import Device
 from dlcp.model.qos import QosIntent
-from dlcp.switches.lab.features import FEATURES, Feature, needs
-from dlcp.switches.lab.files import example_device, load_device, load_intent
-from dlcp.switches.lab.render import render
-from dlcp.switches.lab.settle import PART_OF
-from dlcp.switches.lab.systems import Missing, System, load_system, system_names
+from dlcp.switches.vendor.features import FEATURES, Feature, needs
+from dlcp.switches.vendor.files import example_device, load_device, load_intent
+from dlcp.switches.vendor.render import render
+from dlcp.switches.vendor.settle import PART_OF
+from dlcp.switches.vendor.systems import Missing, System, load_system, system_names
 
 FOLDER = GOLDEN / "refused"
 FILES = sorted(file.stem for file in FOLDER.glob("*.yaml"))

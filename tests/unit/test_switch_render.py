@@ -16,12 +16,12 @@ import yaml
 
 from dlcp.errors import Problem, Problems
 from dlcp.model.qos import QosIntent
-from dlcp.switches.box.wanted import parse
-from dlcp.switches.lab.files import example_device, find_intent, intent_names, load_intent
-from dlcp.switches.lab.render import Rendered, effective_words, render
-from dlcp.switches.lab.systems import System, load_system, system_names
-from dlcp.switches.render import effective as aqm_words
-from dlcp.switches.render import render as render_aqm
+from dlcp.switches.bpf.aqm_words import effective as aqm_words
+from dlcp.switches.bpf.aqm_words import render as render_aqm
+from dlcp.switches.linux.wanted import parse
+from dlcp.switches.vendor.files import example_device, find_intent, intent_names, load_intent
+from dlcp.switches.vendor.render import Rendered, effective_words, render
+from dlcp.switches.vendor.systems import System, load_system, system_names
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 INTENTS = {name: find_intent(name) for name in intent_names()}

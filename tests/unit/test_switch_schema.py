@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from dlcp.errors import Problem
-from dlcp.switches.lab.files import example_device, find_intent, load_intent
-from dlcp.switches.lab.render import render
-from dlcp.switches.lab.schema import violations
-from dlcp.switches.lab.systems import load_system
+from dlcp.switches.vendor.files import example_device, find_intent, load_intent
+from dlcp.switches.vendor.render import render
+from dlcp.switches.vendor.schema import violations
+from dlcp.switches.vendor.systems import load_system
 
 SONIC = load_system("sonic")
 assert SONIC.schema is not None

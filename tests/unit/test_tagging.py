@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.tagging import (
+from dlcp.transport.contract.tensors import (
     PACKET_ELEMENTS,
     TOLERANCE,
     balance,

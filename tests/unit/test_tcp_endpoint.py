@@ -10,7 +10,7 @@ import pytest
 from loopback import CONGESTION_CONTROL, COOKIE, TCP, address, free_port, ranks, together
 
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.endpoint import (
+from dlcp.transport.contract.endpoint import (
     RELIABLE,
     Bound,
     Completion,
@@ -22,9 +22,9 @@ from dlcp.transport.endpoint import (
     TransportError,
     Values,
 )
-from dlcp.transport.handshake import HELLO, MAGIC, VERSION
-from dlcp.transport.tcp import TcpEndpoint
-from dlcp.transport.tcp_connection import FRAME
+from dlcp.transport.tcp.connection import FRAME
+from dlcp.transport.tcp.endpoint import TcpEndpoint
+from dlcp.transport.tcp.handshake import HELLO, MAGIC, VERSION
 
 SETTINGS = TCP
 PUSH0 = MessageKey(0, 0, Leg.PUSH)

@@ -18,11 +18,11 @@ from dlcp import schemes
 from dlcp.model.experiment import Scaling
 from dlcp.model.workload import Job, Profile, TransportSettings
 from dlcp.schemes.base import UnfitError
-from dlcp.transport.endpoint import Leg, MessageKey, TransportError
-from dlcp.transport.handshake import HELLO, MAGIC, VERSION
-from dlcp.transport.tcp import TcpEndpoint
-from dlcp.transport.tcp_connection import CAME, FRAME
-from dlcp.transport.tcp_outbox import CreditWindow, Outbox, Outgoing, front_first
+from dlcp.transport.contract.endpoint import Leg, MessageKey, TransportError
+from dlcp.transport.tcp.connection import CAME, FRAME
+from dlcp.transport.tcp.endpoint import TcpEndpoint
+from dlcp.transport.tcp.handshake import HELLO, MAGIC, VERSION
+from dlcp.transport.tcp.send_queue import CreditWindow, Outbox, Outgoing, front_first
 
 P3 = TCP.model_copy(update={"tcp_priority": True, "tcp_low_water_bytes": 16_000})
 CREDIT_BYTES = 100_000

@@ -12,7 +12,7 @@ import pytest
 from dlcp.agents.scripts import JobOptions, load_script
 from dlcp.datasets import kjv
 from dlcp.errors import MachineCannot
-from dlcp.transport.optimizer import Sgd
+from dlcp.transport.contract.optimizer import Sgd
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e .[train]")
 

@@ -13,14 +13,14 @@ import pytest
 import yaml
 from time_constants import NATIVE, in_c, in_python, time_constants
 
-from dlcp.agents.agent import Agent
+from dlcp.agents.process.agent import Agent
 from dlcp.model.experiment import Experiment, experiment_intent
-from dlcp.model.load import load_experiment
+from dlcp.model.loading.experiment_files import load_experiment
 from dlcp.model.qos import FLOWLET_GAP_S, Pfc, QosIntent
 from dlcp.paths import EXPERIMENTS
-from dlcp.substrates.pfc import PauseLoop
-from dlcp.transport.traffic import group_datagrams
-from dlcp.transport.waiting import STALL_TIMEOUT_S
+from dlcp.substrates.emulate.pfc import PauseLoop
+from dlcp.traffic.native import group_datagrams
+from dlcp.transport.contract.waiting import STALL_TIMEOUT_S
 
 TABLE = Path(__file__).with_name("time_constants.yaml")
 CLASSES = {"lab", "host", "limit", "unit", "proof"}
@@ -79,10 +79,10 @@ def test_the_search_finds_what_it_is_meant_to_find(tmp_path: Path) -> None:
 def test_only_the_engine_reads_a_clock_and_only_where_it_is_made_lab_time() -> None:
     """So that no constant of the protocol and of congestion control can be in another time."""
     readers = {
-        path.name for path in NATIVE.glob("*.c") if re.search(r"clock_gettime|gettimeofday|\btime\(", path.read_text())
+        path.name for path in NATIVE.rglob("*.c") if re.search(r"clock_gettime|gettimeofday|\btime\(", path.read_text())
     }
     assert readers == {"engine.c", "datagrams.c", "traffic_source.c", "traffic_sink.c"}, "whose clock is it?"
-    engine = (NATIVE / "engine.c").read_text()
+    engine = (NATIVE / "engine/engine.c").read_text()
     assert engine.count("clock_gettime(CLOCK_MONOTONIC") == 1, "in host_now_ns alone"
     users = re.findall(
         r"^(?:static )?(?:[\w *]+?)(\w+)\([^;{]*\)\n\{\n(?:(?!^\}).*\n)*?.*host_now_ns\(\)", engine, re.MULTILINE
@@ -119,7 +119,7 @@ def test_pfc__the_loop_looks_as_often_in_lab_time(factor: float, looks: int, mon
             self.looked += 1
             return np.zeros((0, 8), np.uint64)
 
-    monkeypatch.setattr("dlcp.substrates.pfc.go_ahead", lambda: None)
+    monkeypatch.setattr("dlcp.substrates.emulate.pfc.go_ahead", lambda: None)
     ports: Any = Ports()
     experiment = load_experiment(EXPERIMENTS / "quickstart.yaml").experiment
     pfc = Pfc(queues=(3,), xoff="30 kB", xon="15 kB")
@@ -131,7 +131,7 @@ def test_pfc__the_loop_looks_as_often_in_lab_time(factor: float, looks: int, mon
 def test_ranks_wait_as_long_in_lab_time() -> None:
     class Role:
         def __init__(self) -> None:
-            from dlcp.transport.waiting import Patience
+            from dlcp.transport.contract.waiting import Patience
 
             self.patience = Patience()
 

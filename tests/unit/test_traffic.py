@@ -12,8 +12,7 @@ import pytest
 from loopback import address
 
 from dlcp.model.frames import UDP_OVERHEAD_BYTES
-from dlcp.transport._native import ffi
-from dlcp.transport.traffic import (
+from dlcp.traffic.native import (
     ARRIVAL,
     DATAGRAM_BYTES,
     DATAGRAM_MOST,
@@ -31,6 +30,7 @@ from dlcp.transport.traffic import (
     group_datagrams,
     whole,
 )
+from dlcp.transport._native import ffi
 
 HERE, THERE = address(0), address(1)
 COOKIE = 0xC0FFEE

@@ -10,6 +10,7 @@ import pytest
 
 HERE = Path(__file__).parent
 NATIVE = HERE.parents[1] / "testbed" / "native"
+INCLUDES = [f"-I{folder}" for folder in sorted({header.parent for header in NATIVE.rglob("*.h")})]
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed: apt install gcc")
@@ -19,7 +20,7 @@ def test_plans_strangers_and_ends_harm_no_memory(tmp_path: Path, sanitizers: str
     subprocess.run(
         [
             "gcc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", f"-fsanitize={sanitizers}",
-            "-fno-sanitize-recover=all", "-I", NATIVE, HERE / "traffic_checked.c", *sorted(NATIVE.glob("traffic_*.c")),
+            "-fno-sanitize-recover=all", *INCLUDES, HERE / "traffic_checked.c", *sorted(NATIVE.rglob("traffic_*.c")),
             "-pthread", "-o", program,
         ],
         check=True,

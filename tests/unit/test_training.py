@@ -14,11 +14,11 @@ from local_agents import agents, session
 from loopback import TCP
 from pydantic import TypeAdapter
 
-from dlcp.agents.handles import Zygote
-from dlcp.agents.inprocess import InProcessJob
-from dlcp.agents.jobs import JobSpec, plan_job
+from dlcp.agents.control.handles import Zygote
+from dlcp.agents.job_spec import JobSpec, plan_job
+from dlcp.agents.process.inprocess_job import InProcessJob
+from dlcp.agents.process.rank_factory import optimizer
 from dlcp.agents.records import messages_an_iteration
-from dlcp.agents.roles import optimizer
 from dlcp.agents.scripts import JobOptions, load_script
 from dlcp.datasets.batches import Batches, order
 from dlcp.datasets.fashion_mnist import INSTALL

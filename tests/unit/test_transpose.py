@@ -11,14 +11,14 @@ import pytest
 from loopback import TCP, together, transpose
 
 from dlcp.model.workload import TimeBounds, TransportSettings
-from dlcp.transport.bounds import Bounds
-from dlcp.transport.endpoint import Completion, Endpoint, Floats, Leg, MessageKey, TransportError, Values
-from dlcp.transport.optimizer import Sgd
-from dlcp.transport.ring import AllReduced
-from dlcp.transport.stage_times import StageTimes
-from dlcp.transport.tagging import plan_tensors
-from dlcp.transport.transpose import TransposeAllReduce
-from dlcp.transport.transpose_worker import TransposeWorker
+from dlcp.transport.aggregation.optireduce_timeouts import StageTimes
+from dlcp.transport.aggregation.ring import AllReduced
+from dlcp.transport.aggregation.transpose import TransposeAllReduce
+from dlcp.transport.aggregation.transpose_worker import TransposeWorker
+from dlcp.transport.contract.bounds import Bounds
+from dlcp.transport.contract.endpoint import Completion, Endpoint, Floats, Leg, MessageKey, TransportError, Values
+from dlcp.transport.contract.optimizer import Sgd
+from dlcp.transport.contract.tensors import plan_tensors
 
 DLCP = TransportSettings(kind="dlcp")
 TRANSPORTS = [pytest.param(TCP, id="tcp"), pytest.param(DLCP, id="dlcp")]

@@ -14,17 +14,17 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from dlcp.cli import run as run_experiment
+from dlcp.cli.main import run as run_experiment
 from dlcp.errors import ExitCode, Problem, Problems
 from dlcp.model.base import OnProgress
+from dlcp.model.loading.search_record import RUNS_A_POINT, read_record, record_path
 from dlcp.model.result import TABLES, RunResult
 from dlcp.model.run import Run
 from dlcp.model.tables import write_rows
-from dlcp.model.tuning import RUNS_A_POINT, read_record, record_path
-from dlcp.runner.check import Ready, check, ready
-from dlcp.runner.execute import MORE_CHANCES, execute
-from dlcp.runner.plan import Plan, plan, seed_of
-from dlcp.runner.tune import Tuner, Tuning, tune, tuning_seed
+from dlcp.runner.planning.check import Ready, check, ready
+from dlcp.runner.planning.plan import Plan, plan, seed_of
+from dlcp.runner.running.execute import MORE_CHANCES, execute
+from dlcp.runner.search import Tuner, Tuning, tune, tuning_seed
 from dlcp.substrates.run_plan import plan_run
 from experiments import document, write
 
@@ -199,10 +199,10 @@ def test_run__the_command_makes_what_lacks_first_and_says_so(
     changes = {"topology": {"kind": "star", "hosts": 3, "rate": "100 Mbit/s"}, "jobs": {"one": job}}
     path, measured = written(tmp_path, **changes), seed_of(7, "one", 0)
     substrate = Scripted(lambda run: ("suspect", 1.0) if run.seed == measured else by_slice(run))
-    for module in ("execute", "tune"):
+    for module in ("running.execute", "search"):
         monkeypatch.setattr(f"dlcp.runner.{module}.open_substrate", lambda name: substrate.opened())
     for check_machine in ("preflight", "preflight_tuning"):
-        monkeypatch.setattr(f"dlcp.runner.preflight.{check_machine}", lambda *given: None)
+        monkeypatch.setattr(f"dlcp.runner.preview.preflight.{check_machine}", lambda *given: None)
     assert run_experiment(str(path), results=tmp_path / "results") == ExitCode.SUSPECT
     assert "small: its schemes' knobs are searched first, as by `dlcp tune`" in capsys.readouterr().out
     searching = RUNS_A_POINT * len(SLICES)
@@ -224,7 +224,7 @@ def test_run__its_results_carry_the_record_of_their_search(tmp_path: Path) -> No
 
 
 def run_all(found: Ready, folder: Path) -> tuple[Plan, list[RunResult]]:
-    from dlcp.runner.store import Store
+    from dlcp.runner.running.store import Store
 
     planned = plan(found)
     substrate = Scripted(lambda run: ("ok", 1.0))

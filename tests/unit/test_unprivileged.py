@@ -26,7 +26,9 @@ def dropped() -> tuple[str, ...]:
         return ()
     as_nobody = ("setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups", "--inh-caps=-all")
     for command in (as_nobody, ("unshare", "--user")):
-        done = subprocess.run([*command, sys.executable, "-c", "import dlcp.cli"], capture_output=True, check=False)
+        done = subprocess.run(
+            [*command, sys.executable, "-c", "import dlcp.cli.main"], capture_output=True, check=False
+        )
         if done.returncode == 0:
             return command
     pytest.skip("root cannot be given up here: neither setpriv nor unshare --user can start this Python")
@@ -42,7 +44,7 @@ def folder() -> Iterator[Path]:
 
 
 def dlcp(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [*dropped(), sys.executable, "-m", "dlcp.cli", *arguments]
+    command = [*dropped(), sys.executable, "-m", "dlcp.cli.main", *arguments]
     return subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=90, check=False, stdin=subprocess.DEVNULL
     )
@@ -108,7 +110,7 @@ def test_without_private_namespaces_nothing_is_started(arguments: tuple[str, ...
     stand_in.write_text("#!/bin/sh\necho 'unshare: unshare failed: Operation not permitted' >&2\nexit 1\n")
     stand_in.chmod(0o755)
     done = subprocess.run(
-        [sys.executable, "-m", "dlcp.cli", *arguments],
+        [sys.executable, "-m", "dlcp.cli.main", *arguments],
         cwd=folder,
         env={**os.environ, "PATH": f"{stand_in.parent}{os.pathsep}{os.environ['PATH']}"},
         capture_output=True,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlcp.transport.endpoint import Dtype, Values
-from dlcp.transport.values import add_into, divide, held_as, packet_elements, packets, rescale
+from dlcp.transport.contract.endpoint import Dtype, Values
+from dlcp.transport.contract.values import add_into, divide, held_as, packet_elements, packets, rescale
 
 DTYPES: list[Dtype] = ["float32", "float16", "bfloat16"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlcp.runner.verdict import FELL_OUT, Ending, Switch, deviations, failed, not_as_before, turned_back
+from dlcp.runner.lab.phase_verdict import FELL_OUT, Ending, Switch, deviations, failed, not_as_before, turned_back
 
 NEW, OLD = "new", "old"
 

@@ -10,13 +10,13 @@ import pytest
 from scipy import stats
 
 from dlcp.model.qos import DropProfile, QosIntent, QueueIntent
-from dlcp.verification import binomial, curves
-from dlcp.verification.blocks import Block, Load, calm
-from dlcp.verification.verify import room_bytes
+from dlcp.verification import curves, intervals
+from dlcp.verification.probe_trains import Block, Load, calm
+from dlcp.verification.procedure import room_bytes
 
 INTENDED = DropProfile(minimum=6_000, maximum=16_000, probability=0.5)
 CURVE = curves.Curve(3, 2, INTENDED, False, tos=0x70, filler_tos=0x60, averaging=0)
-ALPHA = binomial.FALSE_ALARM / (6 * curves.BINS)
+ALPHA = intervals.FALSE_ALARM / (6 * curves.BINS)
 """As for six curves."""
 TOLERANCE = 127.0
 
@@ -55,7 +55,7 @@ def test_the_intended_curve_passes_as_often_as_is_said() -> None:
     """FALSE_ALARM holds for six curves together. Bands are exact or wider, so of 300 curves at most as many may deviate
     as a binomial with FALSE_ALARM / 6 gives with probability 1 - 1e-4: five."""
     wrong = sum(verdict(of(6_000, 16_000, 0.5), seed) != "ok" for seed in range(300))
-    assert wrong <= stats.binom.ppf(1 - 1e-4, 300, binomial.FALSE_ALARM / 6)
+    assert wrong <= stats.binom.ppf(1 - 1e-4, 300, intervals.FALSE_ALARM / 6)
 
 
 def test_a_small_probability_that_is_halved_deviates() -> None:
@@ -96,7 +96,7 @@ def test_too_few_samples_past_the_threshold_conclude_nothing() -> None:
 def test_band__is_clopper_and_pearsons(hits: int, trials: int) -> None:
     alpha = 1e-3
     wanted = stats.binomtest(hits, trials).proportion_ci(1 - alpha, method="exact")
-    assert binomial.band(hits, trials, alpha) == pytest.approx((wanted.low, wanted.high), abs=1e-9)
+    assert intervals.band(hits, trials, alpha) == pytest.approx((wanted.low, wanted.high), abs=1e-9)
 
 
 def arrived(load: Load, missing: set[int], marked: frozenset[int] = frozenset()) -> Block:

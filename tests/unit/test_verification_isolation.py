@@ -13,9 +13,9 @@ from dlcp.model.qos import DropProfile, Pfc, QosIntent, QueueIntent
 from dlcp.transport._native import ffi, lib
 from dlcp.verification import isolation
 from dlcp.verification.isolation import Outcome, guaranteed_bytes, judge, probe
+from dlcp.verification.placement import Station
 from dlcp.verification.prober import NO_ARRIVALS, Reading, Send, Shot
 from dlcp.verification.rows import Row
-from dlcp.verification.stations import Station
 
 PORT = Station("s1", "h1", "h2", "h3", 100e6, 100e6, 100e6)
 

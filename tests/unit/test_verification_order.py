@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from dlcp import screen_switch
+from dlcp.cli.show import switch
 from dlcp.model.qos import DropProfile, Pfc, QosIntent, QueueIntent
-from dlcp.transport.codepoint import queue_of_dscp
+from dlcp.transport.contract.codepoint import queue_of_dscp
 from dlcp.verification import codepoints, limits, service
-from dlcp.verification.again import settled
-from dlcp.verification.blocks import LEAD_S, Block, Load, block_s, read
+from dlcp.verification.placement import Station
+from dlcp.verification.probe_trains import LEAD_S, Block, Load, block_s, read
 from dlcp.verification.prober import NO_ARRIVALS
+from dlcp.verification.procedure import _unseen as unseen
+from dlcp.verification.repeat import settled
 from dlcp.verification.rows import Row, Verdict, exit_code, starved
-from dlcp.verification.stations import Station
-from dlcp.verification.verify import _unseen as unseen
 
 PLAIN = QosIntent(name="plain", port_buffer="100 kB")
 TOP = 7
@@ -139,7 +139,7 @@ def test_priority__deviates_when_most_blocks_do(found: list[int], verdict: Verdi
 
 def test_priority__what_was_out_of_order_and_still_passes_is_told_with_its_bound() -> None:
     rows = [service.judge_pair("s1-h1", 4, 3, [0] * 10 + [8, 3], 8), service.judge_pair("s1-h1", 3, 2, [0] * 12, 8)]
-    (shown,) = screen_switch._folded(rows)
+    (shown,) = switch._folded(rows)
     assert (shown.measured, shown.tolerance) == ("11 of 192 out of order, in 2 of 24 blocks", "25% of blocks")
 
 

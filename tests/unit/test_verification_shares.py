@@ -9,10 +9,10 @@ import pytest
 
 from dlcp.model.qos import DropProfile, LoadBalancing, QosIntent, QueueIntent
 from dlcp.model.topology import Graph, LeafSpine, Link, Star
-from dlcp.verification import balance, overload, paths, rates
-from dlcp.verification.counting import pairs
+from dlcp.verification import balance, overload, rates, reachability
+from dlcp.verification.codepoint_counters import pairs
+from dlcp.verification.placement import Station, cushion_bytes, station
 from dlcp.verification.rows import Row
-from dlcp.verification.stations import Station, cushion_bytes, station
 
 LEAF_SPINE = LeafSpine(kind="leaf-spine", leaves=2, spines=2, hosts=10, rate=100e6).graph
 CROSSING = balance.Crossing("l1", "h1", "h6", ("s1", "s2"))
@@ -211,21 +211,21 @@ def test_all_switches_are_crossed_by_few_pairs() -> None:
 
 def test_reachability() -> None:
     reached = {("h1", "h2"): 4, ("h2", "h1"): 4}
-    assert paths.judge_reach(reached).verdict == "ok"
-    row = paths.judge_reach(reached | {("h2", "h1"): 0})
+    assert reachability.judge_reach(reached).verdict == "ok"
+    row = reachability.judge_reach(reached | {("h2", "h1"): 0})
     assert (row.verdict, row.why) == ("deviates", "nothing arrives from h2 at h1")
 
 
 def test_delay() -> None:
     links = (Link(a="h1", b="s1", rate=1e8, delay=0.002), Link(a="h2", b="s1", rate=1e8, delay=0.001))
     graph = Graph(hosts=("h1", "h2"), switches=("s1",), links=links)
-    low, high = paths.delays_s(graph, "h1", "h2")
+    low, high = reachability.delays_s(graph, "h1", "h2")
     assert low == high == pytest.approx(0.003, abs=2e-5)
     wanted = {("h1", "h2"): (low, high)}
-    assert paths.judge_delay(wanted, {("h1", "h2"): 0.0031}).verdict == "ok"
-    assert paths.judge_delay(wanted, {("h1", "h2"): 0.001}).verdict == "deviates"
-    assert paths.judge_delay(wanted, {("h1", "h2"): 0.005}).verdict == "deviates"
-    assert paths.judge_delay({}, {}).verdict == "inconclusive"
+    assert reachability.judge_delay(wanted, {("h1", "h2"): 0.0031}).verdict == "ok"
+    assert reachability.judge_delay(wanted, {("h1", "h2"): 0.001}).verdict == "deviates"
+    assert reachability.judge_delay(wanted, {("h1", "h2"): 0.005}).verdict == "deviates"
+    assert reachability.judge_delay({}, {}).verdict == "inconclusive"
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import dlcp
-from dlcp.model.whole_file import PARTIAL, write_whole
+from dlcp.files.atomic_file import PARTIAL, write_whole
 
 PACKAGE = Path(dlcp.__file__).parent
 HELPERS = {
-    "model/whole_file.py",
+    "files/atomic_file.py",
     "switches/private_folder.py",  # runs on devices, with any Python there and without the package
 }
 

@@ -8,7 +8,7 @@ import pytest
 
 from dlcp.errors import Problem
 from dlcp.model.topology import Graph, LeafSpine, Link
-from dlcp.substrates.wiring import Wiring
+from dlcp.substrates.emulate.wiring_plan import Wiring
 
 
 def leaf_spine(**more: object) -> Wiring:

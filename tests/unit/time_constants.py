@@ -14,9 +14,9 @@ from pathlib import Path
 
 TESTBED = Path(__file__).resolve().parents[2] / "testbed"
 NATIVE = TESTBED / "native"
-PACKAGES = ("agents", "model", "schemes", "substrates", "switches", "transport")
+PACKAGES = ("agents", "files", "isolation", "model", "schemes", "substrates", "switches", "traffic", "transport")
 """What a run is made of, on an emulated fabric; commands, reports and benches measure in the host's time."""
-NO_RUN = re.compile(r"switches/(box|lab)/|substrates/(lab\w*|nslab\w*|remote)\.py")
+NO_RUN = re.compile(r"switches/(linux|vendor)/|substrates/(lab|namespace_lab)/")
 """Switches and hosts of a lab, where a second is a second."""
 
 _UNIT_WORD = re.compile(r"(?:^|_)(?:NS|US|MS|S|SECONDS?)(?:_|$)")
@@ -93,8 +93,8 @@ def _waiting(call: ast.Call) -> Iterator[str]:
 def time_constants() -> set[str]:
     """ "file: name" of all of them, files relative to testbed/."""
     constants = set()
-    for path in sorted([*NATIVE.glob("*.c"), *NATIVE.glob("*.h")]):
-        constants |= {f"native/{path.name}: {name}" for name in in_c(path)}
+    for path in sorted([*NATIVE.rglob("*.c"), *NATIVE.rglob("*.h")]):
+        constants |= {f"native/{path.relative_to(NATIVE)}: {name}" for name in in_c(path)}
     for package in PACKAGES:
         for path in sorted((TESTBED / "dlcp" / package).rglob("*.py")):
             name = str(path.relative_to(TESTBED / "dlcp"))

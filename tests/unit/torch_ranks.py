@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 import dlcp.frameworks.pytorch as dlcp
-from dlcp.agents.zygote import enter_network_namespace
+from dlcp.agents.process.fork_server import enter_network_namespace
 
 TIMEOUT_S = 90.0
 """Of a whole test on a busy machine; a test that is well takes a few seconds."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dlcp.model.workload import TransportSettings
 from dlcp.transport._native import ffi, lib
-from dlcp.transport.engine import configure
+from dlcp.transport.dlcp_endpoint import configure
 
 US = 1_000
 MS = 1_000_000

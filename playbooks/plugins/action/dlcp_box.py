@@ -1,4 +1,4 @@
-"""Ask the program of ours on a Linux switch: `python -m dlcp.switches.box VERB`, JSON in, JSON out, one SSH command.
+"""Ask the program of ours on a Linux switch: `python -m dlcp.switches.linux VERB`, JSON in, JSON out, one SSH command.
 
 Args: verb; input (a mapping); save (a file on the controller that keeps the answer). Facts: verb diff → dlcp_diff;
 read → dlcp_found; counters → dlcp_counters. Inventory words: dlcp_python, dlcp_state (the state's folder, if not the
@@ -16,9 +16,9 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 from dlcp.errors import decode_problem
-from dlcp.model.json_text import parse_json
-from dlcp.runner.deployment import write_json
-from dlcp.switches.box.state import STATE_VARIABLE
+from dlcp.files.json_text import parse_json
+from dlcp.runner.lab.deployment_record import write_json
+from dlcp.switches.linux.state import STATE_VARIABLE
 
 CHANGING = ("apply", "confirm", "restore", "reset")
 
@@ -46,7 +46,7 @@ class ActionModule(ActionBase):
     def _ask(self, verb: str, given: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
         state = known.get("dlcp_state")
         words = [*(["env", f"{STATE_VARIABLE}={state}"] if state else [])]
-        words += [known.get("dlcp_python", "/opt/dlcp/bin/python"), "-m", "dlcp.switches.box", verb]
+        words += [known.get("dlcp_python", "/opt/dlcp/bin/python"), "-m", "dlcp.switches.linux", verb]
         done = self._low_level_execute_command(shlex.join(words), in_data=json.dumps(given).encode())
         try:
             answer = parse_json(done["stdout"])

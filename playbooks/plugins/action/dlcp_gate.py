@@ -4,8 +4,8 @@ Runs on the controller, once a phase. Args: phase; go_on (after the diff: whethe
 deployment that was cut short: whoever cannot be read is tried all the same), confirming (some may have confirmed it).
 Of a role: dlcp_timed, false where its system has no timer that turns back by itself. Before anything has been changed a
 gate fails; after that it sets facts for all: dlcp_go (something is to be changed), dlcp_sound (all is well so far),
-dlcp_confirming (timers may be off), dlcp_unconfirmed (who did not confirm). What it decides is dlcp.runner.verdict's;
-the way back is playbooks/README.md's.
+dlcp_confirming (timers may be off), dlcp_unconfirmed (who did not confirm). What it decides is
+dlcp.runner.lab.phase_verdict's; the way back is playbooks/README.md's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-from dlcp.runner import deployment, verdict
+from dlcp.runner.lab import deployment_record, phase_verdict
 
 FATAL = {"preflight": "preflight", "backup": "backup", "diff": "diff", "before restore": "read", "counters": "counters"}
 """Gates before which nothing has been changed, by the phase that must have worked: the deployment just ends there."""
@@ -68,10 +68,10 @@ class _Fabric:
         self.vars = {name: known["hostvars"][name] for name in self.hosts}
         present = set(known["ansible_play_hosts"])
         self.deployment: str | None = known.get("dlcp_deployment")
-        wanted = (deployment.read_json(self.folder / deployment.PLAN) or {}).get("switches", {})
+        wanted = (deployment_record.read_json(self.folder / deployment_record.PLAN) or {}).get("switches", {})
         self.planned = bool(wanted)
         self.switches = [
-            verdict.Switch(
+            phase_verdict.Switch(
                 name=name, present=name in present, failures=said.get("dlcp_failures", {}),
                 unreached=said.get("dlcp_unreached", []),
                 diff=said.get("dlcp_diff", ""), found=said.get("dlcp_found"),
@@ -83,41 +83,44 @@ class _Fabric:
 
     def stop_if(self, phase: str) -> None:
         """End here when the phase did not work everywhere."""
-        if reasons := verdict.failed(phase, self.switches):
+        if reasons := phase_verdict.failed(phase, self.switches):
             self.record("refused", phase, reasons)
-            raise AnsibleActionFail(f"{phase} failed; nothing was changed\n{verdict.listing(reasons)}")
+            raise AnsibleActionFail(f"{phase} failed; nothing was changed\n{phase_verdict.listing(reasons)}")
 
     def keep_before(self) -> None:
         """What each switch held before anything was changed."""
         digests = {one.name: one.found["digest"] for one in self.switches if one.found is not None}
-        deployment.write_json(self.folder / deployment.BEFORE, digests)
+        deployment_record.write_json(self.folder / deployment_record.BEFORE, digests)
 
     def in_force(self) -> str:
         """What each switch holds, in words."""
         held = {one.name: one.found["digest"] or "nothing of ours" for one in self.switches if one.found is not None}
-        return f"in force:\n{verdict.listing(held)}"
+        return f"in force:\n{phase_verdict.listing(held)}"
 
     def verified(self) -> str:
         """What was read of every switch, kept; a failure when any differs from its intent or from what it was told."""
-        reasons = {**verdict.deviations(self.switches, digests=self.planned), **verdict.failed("read", self.switches)}
+        reasons = {
+            **phase_verdict.deviations(self.switches, digests=self.planned),
+            **phase_verdict.failed("read", self.switches),
+        }
         found = {one.name: one.found for one in self.switches}
-        deployment.write_json(self.folder / deployment.FOUND, {"found": found, "reasons": reasons})
+        deployment_record.write_json(self.folder / deployment_record.FOUND, {"found": found, "reasons": reasons})
         if reasons:
-            raise AnsibleActionFail(f"not as intended\n{verdict.listing(reasons)}")
+            raise AnsibleActionFail(f"not as intended\n{phase_verdict.listing(reasons)}")
         return self.in_force()
 
     def rolled_back(self, *, turning_back: bool, confirming: bool) -> str:
         """A rollback that reached everybody; a failure names those that it did not, and it can be repeated."""
-        reasons = verdict.failed("restore", self.switches)
+        reasons = phase_verdict.failed("restore", self.switches)
         undone = self.folder.parent / str(self.deployment)
-        before = deployment.read_json(undone / deployment.BEFORE) or {} if self.deployment else {}
-        reasons = {**verdict.not_as_before(self.switches, before), **reasons}
-        ending = verdict.turned_back(reasons, self.switches, confirming=confirming or not turning_back)
+        before = deployment_record.read_json(undone / deployment_record.BEFORE) or {} if self.deployment else {}
+        reasons = {**phase_verdict.not_as_before(self.switches, before), **reasons}
+        ending = phase_verdict.turned_back(reasons, self.switches, confirming=confirming or not turning_back)
         self.record(ending.status if reasons else "rolled back", "restore", reasons)
         if reasons:
-            raise AnsibleActionFail(f"not everything is back; repeat it\n{verdict.listing(reasons)}")
-        if self.deployment and (outcome := deployment.read_json(undone / deployment.OUTCOME)):
-            deployment.write_json(undone / deployment.OUTCOME, {**outcome, "status": "rolled back"})
+            raise AnsibleActionFail(f"not everything is back; repeat it\n{phase_verdict.listing(reasons)}")
+        if self.deployment and (outcome := deployment_record.read_json(undone / deployment_record.OUTCOME)):
+            deployment_record.write_json(undone / deployment_record.OUTCOME, {**outcome, "status": "rolled back"})
         return self.in_force()
 
     def after_diff(self, *, go_on: bool, check: bool) -> tuple[dict[str, Any], str]:
@@ -137,26 +140,26 @@ class _Fabric:
     def after(self, phase: str) -> tuple[dict[str, Any], str]:
         """After apply and read."""
         concerned = self.differing if phase == "apply" else self.switches
-        reasons = verdict.failed(phase, concerned)
+        reasons = phase_verdict.failed(phase, concerned)
         if phase == "read":
-            reasons = {**verdict.deviations(self.switches), **reasons}
+            reasons = {**phase_verdict.deviations(self.switches), **reasons}
         if reasons:
             self.record("turning back", phase, reasons)
-            return {"dlcp_sound": False}, f"{phase} failed; all is turned back\n{verdict.listing(reasons)}"
+            return {"dlcp_sound": False}, f"{phase} failed; all is turned back\n{phase_verdict.listing(reasons)}"
         facts = {"dlcp_confirming": True} if phase == "read" else {}
         return {"dlcp_sound": True, **facts}, f"{phase}: fine on all"
 
     def after_confirm(self, phase: str) -> tuple[dict[str, Any], str]:
         """The first time, whoever did not answer is asked again."""
         asked = set(self.unconfirmed()) if phase == "confirm again" else {one.name for one in self.differing}
-        reasons = verdict.failed(phase, (one for one in self.switches if one.name in asked))
+        reasons = phase_verdict.failed(phase, (one for one in self.switches if one.name in asked))
         if not reasons:
             self.record("deployed", phase, {})
             return {"dlcp_sound": True, "dlcp_unconfirmed": []}, "confirmed on all"
         facts = {"dlcp_sound": phase == "confirm", "dlcp_unconfirmed": list(reasons)}
         then = "they are asked again" if phase == "confirm" else "all is turned back"
         self.record("turning back", phase, reasons)
-        return facts, f"not confirmed; {then}\n{verdict.listing(reasons)}"
+        return facts, f"not confirmed; {then}\n{phase_verdict.listing(reasons)}"
 
     def unconfirmed(self) -> list[str]:
         """Who did not confirm the first time."""
@@ -165,9 +168,12 @@ class _Fabric:
     def end(self) -> None:
         """The outcome of a deployment that was turned back: always a failure, which says how the fabric stands."""
         confirming = any(said.get("dlcp_confirming") for said in self.vars.values())
-        before = deployment.read_json(self.folder / deployment.BEFORE) or {}
-        reasons = {**verdict.not_as_before(self.differing, before), **verdict.failed("restore", self.differing)}
-        ending = verdict.turned_back(reasons, self.differing, confirming=confirming)
+        before = deployment_record.read_json(self.folder / deployment_record.BEFORE) or {}
+        reasons = {
+            **phase_verdict.not_as_before(self.differing, before),
+            **phase_verdict.failed("restore", self.differing),
+        }
+        ending = phase_verdict.turned_back(reasons, self.differing, confirming=confirming)
         self.record(ending.status, "restore", reasons)
         words = {
             "restored": "every switch is as it was before",
@@ -175,15 +181,15 @@ class _Fabric:
             "mixed": f"THE FABRIC MAY BE MIXED: {', '.join(ending.stuck)} may hold the new configuration for good; "
             "all others are as before. Restore them by hand (playbooks/README.md)",
         }
-        raise AnsibleActionFail(f"the deployment failed; {words[ending.status]}\n{verdict.listing(reasons)}")
+        raise AnsibleActionFail(f"the deployment failed; {words[ending.status]}\n{phase_verdict.listing(reasons)}")
 
-    def record(self, status: str, phase: str, reasons: verdict.Reasons) -> None:
+    def record(self, status: str, phase: str, reasons: phase_verdict.Reasons) -> None:
         """outcome.json, so far: phases that failed before stay in it."""
-        path = self.folder / deployment.OUTCOME
-        before = (deployment.read_json(path) or {}).get("failed", {})
+        path = self.folder / deployment_record.OUTCOME
+        before = (deployment_record.read_json(path) or {}).get("failed", {})
         outcome = {
             "status": status,
             "changed": [one.name for one in self.differing] if status not in ("refused", "looked") else [],
             "failed": {**before, **({phase: dict(reasons)} if reasons else {})},
         }
-        deployment.write_json(path, outcome)
+        deployment_record.write_json(path, outcome)

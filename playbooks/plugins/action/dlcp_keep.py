@@ -7,7 +7,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from dlcp.runner.deployment import write_json
+from dlcp.runner.lab.deployment_record import write_json
 
 
 class ActionModule(ActionBase):

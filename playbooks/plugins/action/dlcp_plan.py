@@ -18,13 +18,13 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 from dlcp.errors import Problem, Problems
-from dlcp.model.inventory import HOSTS, SWITCHES, Lab, LabHost, LabSwitch
-from dlcp.model.load_inventory import load_inventory
-from dlcp.model.ssh_words import EXTRA_ARGS, is_connection_word, refused_ssh_options
-from dlcp.runner import deployment
-from dlcp.runner.fabric_plan import plan_fabric
-from dlcp.substrates import fabric_lock
-from dlcp.switches.lab.files import find_intent, load_intent
+from dlcp.model.lab.inventory import HOSTS, SWITCHES, Lab, LabHost, LabSwitch
+from dlcp.model.lab.load_inventory import load_inventory
+from dlcp.model.lab.ssh_words import EXTRA_ARGS, is_connection_word, refused_ssh_options
+from dlcp.runner.lab import deployment_record
+from dlcp.runner.lab.fabric_plan import plan_fabric
+from dlcp.substrates.lab import fabric_lock
+from dlcp.switches.vendor.files import find_intent, load_intent
 
 
 class ActionModule(ActionBase):
@@ -55,20 +55,20 @@ def _undone(args: dict[str, Any], lab: Lab) -> dict[str, Any]:
         return {}
     if args.get("original"):
         return {"dlcp_deployment": None, "dlcp_restore_to": "original"}
-    return {"dlcp_deployment": deployment.to_undo(lab, args.get("of", "")).name, "dlcp_restore_to": "previous"}
+    return {"dlcp_deployment": deployment_record.to_undo(lab, args.get("of", "")).name, "dlcp_restore_to": "previous"}
 
 
 def _begin(args: dict[str, Any], lab: Lab, group: str) -> Path:
     intended = args.get("intent", "")
     what = args.get("what") or f"deploying {intended}"
-    fabric_lock.take(deployment.lock_path(lab), what, pid=os.getppid())
-    folder = deployment.new_folder(lab, args.get("folder", ""))
-    if intended and not (folder / deployment.PLAN).is_file():
+    fabric_lock.take(deployment_record.lock_path(lab), what, pid=os.getppid())
+    folder = deployment_record.new_folder(lab, args.get("folder", ""))
+    if intended and not (folder / deployment_record.PLAN).is_file():
         intent = load_intent(find_intent(intended))
         if args.get("degrade"):
             intent = intent.model_copy(update={"on_unsupported": "degrade"})
         rendered = plan_fabric(lab, intent)
-        deployment.write_plan(folder, lab, intent, rendered)
+        deployment_record.write_plan(folder, lab, intent, rendered)
     for name in lab.hosts if group == HOSTS else lab.switches:
         (folder / name).mkdir(parents=True, exist_ok=True)
     return folder

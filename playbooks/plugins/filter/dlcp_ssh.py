@@ -6,7 +6,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from dlcp.model.ssh_words import ssh_path
+from dlcp.model.lab.ssh_words import ssh_path
 
 
 def quoted(path: str) -> str:

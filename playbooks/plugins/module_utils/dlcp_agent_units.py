@@ -46,7 +46,7 @@ User={user}
 Group={user}
 UMask=0077
 Environment=OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
-ExecStart={python} -m dlcp.agents.stdio
+ExecStart={python} -m dlcp.agents.process.stdio
 StandardInput=socket
 StandardOutput=socket
 StandardError=journal

@@ -1,1 +1,1 @@
-../../../testbed/dlcp/switches/timer.py
+../../../testbed/dlcp/switches/rollback_timer.py

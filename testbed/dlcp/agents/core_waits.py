@@ -15,7 +15,7 @@ from pathlib import Path
 
 _TASKS = Path("/proc/self/task")
 _ENGINE = "dlcp-engine"
-"""The name that native/engine.c gives its thread."""
+"""The name that native/engine/engine.c gives its thread."""
 _SOFTIRQ = "ksoftirqd/"
 _NS = 1e-9
 

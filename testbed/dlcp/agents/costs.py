@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dlcp.agents.core_waits import WaitMeter
-from dlcp.agents.machine import cores, cpu_busy_s
+from dlcp.agents.machine_monitor import cores, cpu_busy_s
 from dlcp.model.result import Costs, HostCosts, MachineCosts
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

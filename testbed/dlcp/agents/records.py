@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlcp.agents.far_clock import FarClock
-from dlcp.agents.jobs import JobSpec, coded_job
+from dlcp.agents.clock_offset import FarClock
+from dlcp.agents.job_spec import JobSpec, coded_job
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.all_reduce_worker import chunks_must_arrive
-from dlcp.transport.endpoint import RELIABLE, Bound, Completion, Leg
-from dlcp.transport.parameter_server import Hole, Iteration
-from dlcp.transport.ring import chunk_cuts, hop_bound
-from dlcp.transport.tagging import ELEMENT_BYTES, Tensor
-from dlcp.transport.values import packets
+from dlcp.transport.aggregation.all_reduce_worker import chunks_must_arrive
+from dlcp.transport.aggregation.parameter_server import Hole, Iteration
+from dlcp.transport.aggregation.ring import chunk_cuts, hop_bound
+from dlcp.transport.contract.endpoint import RELIABLE, Bound, Completion, Leg
+from dlcp.transport.contract.tensors import ELEMENT_BYTES, Tensor
+from dlcp.transport.contract.values import packets
 
 Columns = dict[str, list[Any]]
 _COMPLETION_FIELDS = (

@@ -60,7 +60,7 @@ def load_script(name: str) -> ModuleType:
 def warm_script(name: str) -> ModuleType:
     """The same, with its framework and data loaded, on one thread, and one step run: seconds, but in what was forked
     from a process that has done it."""
-    from dlcp.frameworks.pytorch.training_job import use_one_thread
+    from dlcp.frameworks.pytorch.training.training_job import use_one_thread
 
     script = load_script(name)
     if name not in _warm:

@@ -15,18 +15,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from dlcp.agents.machine import MachineMonitor
-from dlcp.bench.figures import FORMAT_VERSION
-from dlcp.bench.machine import BUSY_BEFORE_LIMIT, Watch
+from dlcp.agents.machine_monitor import MachineMonitor
+from dlcp.bench.machine_noise import BUSY_BEFORE_LIMIT, Watch
+from dlcp.bench.statistics import FORMAT_VERSION
 from dlcp.errors import Problem, Problems
 from dlcp.model.base import OnProgress
 from dlcp.model.experiment import Experiment, SchemeChoice
 from dlcp.model.frames import PAYLOAD_BYTES
-from dlcp.model.load import load_workload
+from dlcp.model.loading.experiment_files import load_workload
 from dlcp.model.run import Run
 from dlcp.model.workload import Workload
 from dlcp.substrates.base import Substrate
-from dlcp.substrates.emulate import Emulation
+from dlcp.substrates.emulate.substrate import Emulation
 
 RATES_MBIT = (2.0, 2.5, 3.2, 4.0, 5.0, 6.3, 8.0, 10.0, 12.5, 16.0, 20.0, 25.0, 32.0, 40.0, 50.0, 63.0, 80.0, 100.0,
               125.0, 160.0, 200.0, 250.0, 320.0, 400.0, 500.0, 630.0, 800.0, 1000.0)  # fmt: skip

@@ -1,8 +1,9 @@
 """How a switch's packet memory is divided among its queues: one pool a port, or shared memory with dynamic thresholds.
 
-The rule for one packet stands in native/aqm.h; here stand its sizes. Every queue of a commodity switch has a minimum of
-its own and may hold, beyond it, alpha times what is free of the memory that all ports share (dynamic thresholds,
-Choudhury and Hahne, IEEE/ACM Trans. Networking 6(2), 1998), so that a flood in a low queue leaves room for a high one.
+The rule for one packet stands in native/switch/aqm.h; here stand its sizes. Every queue of a commodity switch has a
+minimum of its own and may hold, beyond it, alpha times what is free of the memory that all ports share (dynamic
+thresholds, Choudhury and Hahne, IEEE/ACM Trans. Networking 6(2), 1998), so that a flood in a low queue leaves room for
+a high one.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Training(Frozen):
     character are these ÷ ln 2), and as accuracy the share of labels that the model's first guess tells right.
     compute_s: what an iteration computes for, in lab time: a worker that is done sooner waits, so that this machine's
     speed stays out of the result, and a step that takes longer is counted. A third of it is the forward pass, each
-    layer an equal part (see jobs.py). None: as long as it takes here, which no dilation stretches.
+    layer an equal part (see job_spec.py). None: as long as it takes here, which no dilation stretches.
     strict_loss_bound, strict_source: as in Profile. classes: whether its samples have classes, by which a job may part
     them among workers.
     """
@@ -238,7 +238,7 @@ class Compression(Frozen):
 
 
 MOST_WINDOW_PACKETS = 4096
-"""What a sender remembers: RECORDS_MOST of native/state.h."""
+"""What a sender remembers: RECORDS_MOST of native/protocol/state.h."""
 MOST_DEMOTIONS = 6
 """DLCP_DEMOTIONS of protocol.h: seven queues carry data."""
 
@@ -269,7 +269,8 @@ class PhaseBound(Frozen):
 
 
 class TimeBounds(Frozen):
-    """How long a stage of an all-reduce may take (UBT of OptiReduce, NSDI 2025); see transport/stage_times.py.
+    """How long a stage of an all-reduce may take (UBT of OptiReduce, NSDI 2025); see
+    transport/aggregation/optireduce_timeouts.py.
 
     warmup_iterations: so many iterations lose nothing and are measured. quantile: of their stages' times, the hard
     bound tB. tail_share: of a message's bytes; once they are there, the rest is waited for until wait_share beyond the

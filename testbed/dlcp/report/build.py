@@ -12,17 +12,17 @@ import pandas as pd
 from rich.console import Console
 
 from dlcp.errors import ExitCode
+from dlcp.files.atomic_file import write_whole
 from dlcp.model.experiment import Expectation
-from dlcp.model.whole_file import write_whole
-from dlcp.report.changes import changes
-from dlcp.report.checks import problems
-from dlcp.report.comparison import compare
-from dlcp.report.expectations import Outcome, evaluate
-from dlcp.report.headline import headline
-from dlcp.report.load import load
-from dlcp.report.page import page
-from dlcp.report.tables import all_tables
-from dlcp.report.terminal import print_changes, print_comparison, print_outcomes, print_rest, print_unranked
+from dlcp.report.analysis.changes import changes
+from dlcp.report.analysis.comparison import compare
+from dlcp.report.analysis.expectations import Outcome, evaluate
+from dlcp.report.analysis.headline import headline
+from dlcp.report.analysis.tables import all_tables
+from dlcp.report.data.load import load
+from dlcp.report.data.self_checks import problems
+from dlcp.report.output.html import page
+from dlcp.report.output.terminal import print_changes, print_comparison, print_outcomes, print_rest, print_unranked
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from dlcp.model.check import MIN_REPEATS
+from dlcp.model.loading.check_experiment import MIN_REPEATS
 from dlcp.model.result import RunResult
-from dlcp.runner.estimate import estimate
-from dlcp.runner.execute import MORE_CHANCES, missing
-from dlcp.runner.outline import Outline
-from dlcp.runner.store import Store
+from dlcp.runner.planning.estimate import estimate
+from dlcp.runner.preview.outline import Outline
+from dlcp.runner.running.execute import MORE_CHANCES, missing
+from dlcp.runner.running.store import Store
 
 
 def doubts(outline: Outline, results: Path, experiment: str) -> list[str]:

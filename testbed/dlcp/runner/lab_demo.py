@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlcp.errors import ExitCode
-from dlcp.runner.preflight import preflight_lab_demo
-from dlcp.substrates.nslab import DEFAULT_TOPOLOGY, NamespaceLab, controller_environment
-from dlcp.substrates.private import RUNTIME, start_private
+from dlcp.isolation.private_namespaces import RUNTIME, start_private
+from dlcp.runner.preview.preflight import preflight_lab_demo
+from dlcp.substrates.namespace_lab.namespace_lab import DEFAULT_TOPOLOGY, NamespaceLab, controller_environment
 
 EXPERIMENT = "lab-demo"
 INTENT = "dlcp-wred"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dlcp.errors import Problem
-from dlcp.model.explain import did_you_mean
-from dlcp.model.load import topology_names
-from dlcp.runner.preflight import preflight_lab_demo
-from dlcp.substrates.nslab import DEFAULT_TOPOLOGY
-from dlcp.substrates.nslab_shell import lab_shell
+from dlcp.model.loading.experiment_files import topology_names
+from dlcp.model.loading.explain import did_you_mean
+from dlcp.runner.preview.preflight import preflight_lab_demo
+from dlcp.substrates.namespace_lab.namespace_lab import DEFAULT_TOPOLOGY
+from dlcp.substrates.namespace_lab.shell import lab_shell
 
 
 def open_lab_shell(topology: str | None, command: str | None) -> int:

@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dlcp.errors import MachineCannot, Problem
-from dlcp.model.document import read_document
 from dlcp.model.experiment import Experiment
-from dlcp.model.load import experiment_names, find_experiment
-from dlcp.runner.check import Ready, ready
-from dlcp.runner.estimate import guess_s
-from dlcp.runner.execute import Execution, Listener, execute
-from dlcp.runner.outline import Outline, outline
-from dlcp.runner.plan import Cell, Unsupported, usual_substrate
-from dlcp.runner.preflight import preflight, preflight_tuning
-from dlcp.runner.tune import Tuner, tune
+from dlcp.model.loading.document import read_document
+from dlcp.model.loading.experiment_files import experiment_names, find_experiment
+from dlcp.runner.planning.check import Ready, ready
+from dlcp.runner.planning.estimate import guess_s
+from dlcp.runner.planning.plan import Cell, Unsupported, usual_substrate
+from dlcp.runner.preview.outline import Outline, outline
+from dlcp.runner.preview.preflight import preflight, preflight_tuning
+from dlcp.runner.running.execute import Execution, Listener, execute
+from dlcp.runner.search import Tuner, tune
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from dlcp.errors import Problem
-from dlcp.model.explain import did_you_mean
-from dlcp.switches.lab.files import example_device, find_intent, load_device, load_intent
-from dlcp.switches.lab.render import Rendered, render
-from dlcp.switches.lab.systems import load_system, system_names
+from dlcp.model.loading.explain import did_you_mean
+from dlcp.switches.vendor.files import example_device, find_intent, load_device, load_intent
+from dlcp.switches.vendor.render import Rendered, render
+from dlcp.switches.vendor.systems import load_system, system_names
 
 
 def render_intent(intent: str, system: str | None, device_file: Path | None, *, degrade: bool = False) -> Rendered:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dlcp.errors import MachineCannot, Problem
 from dlcp.model.experiment import experiment_intent
-from dlcp.model.explain import did_you_mean
+from dlcp.model.loading.explain import did_you_mean
 from dlcp.paths import install_command
-from dlcp.runner.check import Ready
-from dlcp.runner.preflight import preflight_emulation
-from dlcp.runner.supported import require_supported
+from dlcp.runner.machine.emulator_support import require_supported
+from dlcp.runner.planning.check import Ready
+from dlcp.runner.preview.preflight import preflight_emulation
 from dlcp.schemes.base import hosts_for
 
 
@@ -25,7 +25,7 @@ def open_shell(ready: Ready, label: str | None, command: str | None) -> int:
     preflight_emulation()
     require_supported(experiment)
     try:
-        from dlcp.substrates.shell import shell
+        from dlcp.substrates.emulate.shell import shell
     except ModuleNotFoundError as error:
         raise MachineCannot("dlcp shell", f"needs {error.name}", install_command("emulate")) from error
     scheme = ready.schemes[label]

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 from dlcp.errors import MachineCannot, Problem, Problems
 from dlcp.model.base import OnProgress
 from dlcp.model.experiment import experiment_intent
-from dlcp.model.explain import did_you_mean
+from dlcp.model.loading.explain import did_you_mean
 from dlcp.model.qos import QosIntent
 from dlcp.model.topology import Graph
 from dlcp.paths import install_command
-from dlcp.runner.check import Ready
-from dlcp.runner.preflight import preflight_emulation
+from dlcp.runner.planning.check import Ready
+from dlcp.runner.preview.preflight import preflight_emulation
 from dlcp.schemes.base import hosts_for
-from dlcp.verification.binomial import FALSE_ALARM
+from dlcp.verification.intervals import FALSE_ALARM
 from dlcp.verification.rows import Row, counts, exit_code
 
 if TYPE_CHECKING:
-    from dlcp.runner.lab_runs import LabChoice
+    from dlcp.runner.lab.lab_runs import LabChoice
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def verify_on_lab(
 ) -> list[Verified]:
     """Verify what a lab holds of some intents. how: the command that brings one there. Raises Problems when it holds
     none of them."""
-    from dlcp.runner.lab_runs import opened_for_probes
+    from dlcp.runner.lab.lab_runs import opened_for_probes
 
     found: list[Verified] = []
     with opened_for_probes(choice, graph, how) as substrate, tempfile.TemporaryDirectory() as logs:
@@ -110,7 +110,7 @@ def verify_switches(ready: Ready, label: str | None, *, every_port: bool, on_pro
     todo = intents(ready, label)
     preflight_emulation()
     try:
-        from dlcp.substrates.verify import verify_emulated
+        from dlcp.substrates.emulate.verify import verify_emulated
     except ModuleNotFoundError as error:
         raise MachineCannot("dlcp switch verify", f"needs {error.name}", install_command("emulate")) from error
     experiment, found = ready.experiment, []

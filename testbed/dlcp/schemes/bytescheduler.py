@@ -12,7 +12,7 @@ from dlcp.model.units import Size
 from dlcp.model.workload import Job, TransportSettings, Workload
 from dlcp.schemes.base import UnfitError
 from dlcp.schemes.tcp_tuned import TcpTuned
-from dlcp.transport.tagging import TOLERANCE
+from dlcp.transport.contract.tensors import TOLERANCE
 
 DEFAULT_CREDIT_PARTITIONS = 4
 """The original's defaults: partitions of 1,000,000 parameters, a credit of 4,000,000 (bytescheduler/common/bytecore.py

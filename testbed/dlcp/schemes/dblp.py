@@ -10,7 +10,7 @@ from dlcp.model.experiment import Scaling
 from dlcp.model.qos import QosIntent
 from dlcp.model.units import Fraction
 from dlcp.model.workload import MOST_WINDOW_PACKETS, HostSettings, Job, PhaseBound, TransportSettings, Workload
-from dlcp.schemes._plain import control_reserved_knob, plain_intent
+from dlcp.schemes._plain_intent import control_reserved_knob, plain_intent
 from dlcp.schemes.base import Scheme, UnfitError
 from dlcp.schemes.dlcp import LossBound, number, resolved
 

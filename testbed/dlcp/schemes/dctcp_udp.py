@@ -10,16 +10,16 @@ from dlcp.model.experiment import Scaling
 from dlcp.model.qos import CONTROL_QUEUE, DropProfile, QosIntent, QueueIntent
 from dlcp.model.units import Fraction
 from dlcp.model.workload import HostSettings, TransportSettings
-from dlcp.schemes._plain import control_reserved_knob
+from dlcp.schemes._plain_intent import control_reserved_knob
 from dlcp.schemes.base import Scheme
-from dlcp.transport.tagging import data_queues
+from dlcp.transport.contract.tensors import data_queues
 
 
 class DctcpUdp(Scheme):
     """Everything is delivered, in one queue, on the path that the flow's hash names; switches mark at a threshold.
 
     It differs from DCTCP in a kernel as the engine does: messages instead of a byte stream, losses found by evidence, a
-    window below one packet by pacing (native/congestion_dctcp.c).
+    window below one packet by pacing (native/congestion/congestion_dctcp.c).
     """
 
     title: ClassVar[str] = "DCTCP over UDP"

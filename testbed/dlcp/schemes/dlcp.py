@@ -19,9 +19,9 @@ from dlcp.model.workload import (
     TransportSettings,
     Workload,
 )
-from dlcp.schemes._plain import control_reserved_knob
+from dlcp.schemes._plain_intent import control_reserved_knob
 from dlcp.schemes.base import Scheme, UnfitError, refuse_all_but_servers
-from dlcp.transport.tagging import data_queues
+from dlcp.transport.contract.tensors import data_queues
 
 QUALITY_BOUND = 0.1
 """The papers' evaluation: more rounds for the same accuracy, each round faster (10 % in both)."""

@@ -8,9 +8,9 @@ from pydantic import Field, model_validator
 
 from dlcp.errors import Problem
 from dlcp.model.experiment import Scaling
+from dlcp.model.loading.mask_file import recording_digest
 from dlcp.model.masks import RECORDED, MaskSettings, Order, Spread
 from dlcp.model.qos import QosIntent
-from dlcp.model.recorded import recording_digest
 from dlcp.model.units import Fraction
 from dlcp.model.workload import HostSettings, Job, Training, TransportSettings, Workload
 from dlcp.schemes.base import Scheme, UnfitError

@@ -11,7 +11,7 @@ from dlcp.model.qos import QosIntent
 from dlcp.model.units import Fraction
 from dlcp.model.workload import MOST_DEMOTIONS, Job, TransportSettings, Workload
 from dlcp.schemes.dctcp_udp import DctcpUdp
-from dlcp.transport.tagging import data_queues
+from dlcp.transport.contract.tensors import data_queues
 
 PARTITION_BYTES = 4_096_000
 """What BytePS cuts tensors into; the message that the thresholds below are shares of."""

@@ -14,12 +14,12 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from dlcp.agents.background_session import BackgroundResult, BackgroundSession
+from dlcp.agents.control.background_session import BackgroundResult, BackgroundSession
+from dlcp.agents.control.handles import AgentError, AgentHandle
+from dlcp.agents.control.session import HEAD_START_S, JobResult, JobSession
 from dlcp.agents.costs import costs_of
-from dlcp.agents.handles import AgentError, AgentHandle
-from dlcp.agents.jobs import JobSpec
+from dlcp.agents.job_spec import JobSpec
 from dlcp.agents.records import Columns
-from dlcp.agents.session import HEAD_START_S, JobResult, JobSession
 from dlcp.model.base import OnProgress
 from dlcp.model.faults import mean_rate_bps
 from dlcp.model.replicas import drift_lasts
@@ -27,10 +27,10 @@ from dlcp.model.result import TABLES, RunResult, Tenant
 from dlcp.model.tables import write_columns, write_rows
 from dlcp.model.units import show_fraction
 from dlcp.model.workload import TransportSettings
-from dlcp.substrates import audit, fidelity
+from dlcp.substrates import fidelity, result_audit
 from dlcp.substrates.ideal import ideal_communication_s, ideal_iteration_s, transfers_of, transfers_seen
 from dlcp.substrates.run_plan import RunPlan
-from dlcp.transport.codepoint import tos_of_queue
+from dlcp.transport.contract.codepoint import tos_of_queue
 
 Rows = list[dict[str, Any]]
 _UNCOUNTED_WAITS = dict.fromkeys(
@@ -338,7 +338,7 @@ def _joined(tables: list[Columns]) -> Columns:
 def _broken_promises(parts: list[_Part], jobs: list[JobResult]) -> str:
     """Of the measured job, and of those beside it by name."""
     found = [
-        audit.broken_promises(job.iterations, job.messages, drift_lasts=drift_lasts(part.spec.pattern))
+        result_audit.broken_promises(job.iterations, job.messages, drift_lasts=drift_lasts(part.spec.pattern))
         for part, job in zip(parts, jobs, strict=True)
     ]
     names = ["", *(f"job {part.spec.name}, beside it: " for part in parts[1:])]

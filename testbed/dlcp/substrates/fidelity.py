@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dlcp.agents.clock import lateness
+from dlcp.agents.precise_waits import lateness
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from dlcp.agents.jobs import JobSpec
+from dlcp.agents.job_spec import JobSpec
 from dlcp.model.topology import Graph
 from dlcp.model.workload import TransportSettings, ring_of
-from dlcp.transport.ring import chunk_cuts
-from dlcp.transport.tagging import ELEMENT_BYTES
+from dlcp.transport.aggregation.ring import chunk_cuts
+from dlcp.transport.contract.tensors import ELEMENT_BYTES
 
 
 @dataclass(frozen=True)

@@ -6,18 +6,18 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from dlcp.agents.jobs import JobSpec, plan_job
-from dlcp.agents.traffic_plan import TrafficSpec, host_rates_bps
+from dlcp.agents.job_spec import JobSpec, plan_job
 from dlcp.model.experiment import SchemeChoice, experiment_intent
 from dlcp.model.qos import QosIntent
-from dlcp.model.regime import regime
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
+from dlcp.model.scaling import regime
 from dlcp.model.topology import Graph
 from dlcp.model.workload import HostSettings, TransportSettings
 from dlcp.schemes import scheme_class
 from dlcp.schemes.base import Scheme, hosts_for, settings_for
 from dlcp.substrates import provenance
+from dlcp.traffic.plan import TrafficSpec, host_rates_bps
 
 
 @dataclass(frozen=True)

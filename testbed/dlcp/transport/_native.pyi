@@ -1,4 +1,4 @@
-"""The compiled core (cffi). Its contract is in testbed/native/{wire,protocol,engine,traffic,codepoint,aqm}.h."""
+"""The compiled core (cffi). Its contract is in headers of testbed/native (HEADERS in _native_build.py)."""
 
 from typing import Any
 

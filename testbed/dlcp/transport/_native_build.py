@@ -13,9 +13,17 @@ from cffi import FFI
 
 NATIVE = Path(__file__).resolve().parents[2] / "native"
 ROOT = NATIVE.parents[1]
-HEADERS = ("wire.h", "protocol.h", "elements.h", "clock.h", "engine.h", "traffic.h", "blast.h")
+HEADERS = (
+    "wire.h",
+    "protocol/protocol.h",
+    "protocol/elements.h",
+    "engine/clock.h",
+    "engine/engine.h",
+    "traffic/traffic.h",
+    "traffic/blast.h",
+)
 """Headers with cffi marks; in the order in which they need each other."""
-INLINE_HEADERS = ("codepoint.h", "aqm.h")
+INLINE_HEADERS = ("codepoint.h", "switch/aqm.h")
 """Headers shared with the eBPF switch: plain constants, structs and inline functions, all of them declared."""
 GENERATED_ONLY = '#pragma GCC diagnostic ignored "-Wunused-parameter"'
 """Stands in the file that cffi writes, whose functions for calls without arguments have unused ones; not in ours."""
@@ -60,12 +68,12 @@ def declarations() -> str:
 
 def sources() -> list[str]:
     """Every C file of the core but the eBPF program, relative to the repository's root as setuptools wants it."""
-    return sorted(str(path.relative_to(ROOT)) for path in NATIVE.glob("*.c") if not BPF_SOURCE.match(path.name))
+    return sorted(str(path.relative_to(ROOT)) for path in NATIVE.rglob("*.c") if not BPF_SOURCE.match(path.name))
 
 
 def headers() -> list[str]:
     """What a rebuild depends on beside the sources."""
-    return sorted(str(path.relative_to(ROOT)) for path in NATIVE.glob("*.h"))
+    return sorted(str(path.relative_to(ROOT)) for path in NATIVE.rglob("*.h"))
 
 
 ffi = FFI()
@@ -75,7 +83,7 @@ ffi.set_source(
     "\n".join((GENERATED_ONLY, *(f'#include "{name}"' for name in (*INLINE_HEADERS, *HEADERS)))),
     sources=sources(),
     depends=headers(),
-    include_dirs=[str(NATIVE.relative_to(ROOT))],
+    include_dirs=sorted({str(path.parent.relative_to(ROOT)) for path in NATIVE.rglob("*.h")}),
     extra_compile_args=["-std=gnu11", "-O3", NO_WIDE_LOADS, "-Wall", "-Wextra", "-Werror"],
     extra_link_args=["-pthread"],
     libraries=["m"],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dlcp.model.qos import LoadBalancing, QosIntent
 from dlcp.model.topology import Graph
-from dlcp.verification.binomial import band
+from dlcp.verification.intervals import band
 from dlcp.verification.prober import SMALLEST_BYTES, Prober, Reading, Send
 from dlcp.verification.rows import Row, Verdict, starved, unsupported
 

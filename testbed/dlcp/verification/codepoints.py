@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dlcp.model.qos import PRECEDENCES, QUEUES, QosIntent
-from dlcp.transport.codepoint import precedence_of_dscp, queue_of_dscp
-from dlcp.verification.blocks import MIN_HOLD_SHARE, Block, Load, shoot
+from dlcp.transport.contract.codepoint import precedence_of_dscp, queue_of_dscp
+from dlcp.verification.placement import Station, cushion_bytes
+from dlcp.verification.probe_trains import MIN_HOLD_SHARE, Block, Load, shoot
 from dlcp.verification.prober import SMALLEST_BYTES, Prober
 from dlcp.verification.rows import Row, Verdict, starved
-from dlcp.verification.stations import Station, cushion_bytes
 
 CODEPOINTS = 64
 ROUNDS = 8

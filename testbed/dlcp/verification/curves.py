@@ -19,9 +19,9 @@ from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.qos import PRECEDENCES, DropProfile, QosIntent, QueueIntent
 from dlcp.model.units import show_size
 from dlcp.transport._native import ffi, lib
-from dlcp.transport.codepoint import CE, ECT0, NOT_ECT, tos_of_queue
-from dlcp.verification.binomial import band
-from dlcp.verification.blocks import Block, Load
+from dlcp.transport.contract.codepoint import CE, ECT0, NOT_ECT, tos_of_queue
+from dlcp.verification.intervals import band
+from dlcp.verification.probe_trains import Block, Load
 from dlcp.verification.prober import SMALLEST_BYTES
 from dlcp.verification.rows import Row, Verdict
 

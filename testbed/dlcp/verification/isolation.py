@@ -17,13 +17,13 @@ import numpy as np
 from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.qos import QUEUES, QosIntent
 from dlcp.model.units import show_duration
-from dlcp.transport.codepoint import tos_of_queue
+from dlcp.transport.contract.codepoint import tos_of_queue
 from dlcp.verification.codepoints import weighted
 from dlcp.verification.curves import spared_tos
 from dlcp.verification.limits import alike, full_bytes
+from dlcp.verification.placement import Station
 from dlcp.verification.prober import Arrivals, Prober, Send, Shot
 from dlcp.verification.rows import Row, Verdict, starved, unsupported
-from dlcp.verification.stations import Station
 
 CHECK = "isolation of queues"
 FLOOD_SHARE, LIGHT_SHARE = 0.97, 0.3

@@ -13,11 +13,11 @@ import numpy as np
 from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.qos import QUEUES, QosIntent
 from dlcp.transport._native import ffi, lib
-from dlcp.verification.blocks import Block, Load, shoot
 from dlcp.verification.curves import spared_tos
+from dlcp.verification.placement import Station, cushion_bytes
+from dlcp.verification.probe_trains import Block, Load, shoot
 from dlcp.verification.prober import SMALLEST_BYTES, Prober
 from dlcp.verification.rows import Row, Verdict, starved, unsupported
-from dlcp.verification.stations import Station, cushion_bytes
 
 CHECK = "tail limit"
 BLOCKS = 10

@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.qos import PRECEDENCES, QUEUES, QosIntent
-from dlcp.transport.codepoint import ECT0, NOT_ECT, tos_of_queue
+from dlcp.transport.contract.codepoint import ECT0, NOT_ECT, tos_of_queue
+from dlcp.verification.placement import Station
 from dlcp.verification.prober import Arrivals, Prober, Send
 from dlcp.verification.rows import Row, Verdict, starved
-from dlcp.verification.stations import Station
 
 CHECK = "selective drop"
 Floats = npt.NDArray[np.float64]

@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.qos import QUEUES, QosIntent
-from dlcp.transport.codepoint import tos_of_queue
-from dlcp.verification.blocks import Block, Load, shoot
+from dlcp.transport.contract.codepoint import tos_of_queue
 from dlcp.verification.codepoints import weighted
+from dlcp.verification.placement import Station, cushion_bytes
+from dlcp.verification.probe_trains import Block, Load, shoot
 from dlcp.verification.prober import SMALLEST_BYTES, Prober
 from dlcp.verification.rows import Row, Verdict, starved, unsupported
-from dlcp.verification.stations import Station, cushion_bytes
 
 TOP = QUEUES - 1
 BLOCKS = 12

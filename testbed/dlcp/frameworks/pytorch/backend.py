@@ -16,11 +16,11 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
-from dlcp.frameworks.pytorch.opened import close_at_exit, is_closed
+from dlcp.frameworks.pytorch.close_at_exit import close_at_exit, is_closed
 from dlcp.frameworks.pytorch.options import DlcpOptions
 from dlcp.frameworks.pytorch.reducer import DTYPES, Span
 from dlcp.frameworks.pytorch.ring_group import RingGroup
-from dlcp.frameworks.pytorch.traffic import Counter, Statistics
+from dlcp.frameworks.pytorch.statistics import Counter, Statistics
 from dlcp.frameworks.pytorch.untraced import untraced_class
 from dlcp.frameworks.pytorch.work import DlcpWork, all_of
 

@@ -20,15 +20,15 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from dlcp.frameworks.pytorch.callbacks import CallbackThreads
-from dlcp.frameworks.pytorch.traffic import Losses
-from dlcp.frameworks.pytorch.watch import WatchedEndpoint
+from dlcp.frameworks.pytorch.failure.peer_failure import WatchedEndpoint
+from dlcp.frameworks.pytorch.future_callbacks import CallbackThreads
+from dlcp.frameworks.pytorch.statistics import Losses
 from dlcp.frameworks.pytorch.work import Outcome
 from dlcp.transport._native import lib
-from dlcp.transport.endpoint import Bound, Droppable, Dtype, TransportError, Values
-from dlcp.transport.ring import AllReduced, Holes, RingAllReduce, segment_cuts
-from dlcp.transport.values import packets
-from dlcp.transport.waiting import some_of
+from dlcp.transport.aggregation.ring import AllReduced, Holes, RingAllReduce, segment_cuts
+from dlcp.transport.contract.endpoint import Bound, Droppable, Dtype, TransportError, Values
+from dlcp.transport.contract.values import packets
+from dlcp.transport.contract.waiting import some_of
 
 SLOTS = 4
 """All-reduces of one shape that may be under way at once; more wait their turn."""

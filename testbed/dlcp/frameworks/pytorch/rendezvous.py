@@ -20,12 +20,12 @@ from typing import Any
 
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
-from dlcp.frameworks.pytorch.links import Link, find_link
+from dlcp.frameworks.pytorch.address import Link, find_link
+from dlcp.frameworks.pytorch.failure.peer_failure import Alarm
 from dlcp.frameworks.pytorch.options import DlcpOptions
-from dlcp.frameworks.pytorch.watch import Alarm
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.endpoint import TransportError
-from dlcp.transport.engine import DlcpEndpoint
+from dlcp.transport.contract.endpoint import TransportError
+from dlcp.transport.dlcp_endpoint import DlcpEndpoint
 
 _LOOK_EVERY_S = 1.0
 """How often a rank that waits for another looks whether some rank has failed."""

@@ -9,13 +9,13 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
+from dlcp.frameworks.pytorch.failure.peer_failure import WatchedEndpoint
 from dlcp.frameworks.pytorch.options import DlcpOptions
 from dlcp.frameworks.pytorch.reducer import Reducer, Spans
 from dlcp.frameworks.pytorch.rendezvous import meet
-from dlcp.frameworks.pytorch.traffic import Counter, Statistics, statistics_of
-from dlcp.frameworks.pytorch.watch import WatchedEndpoint
+from dlcp.frameworks.pytorch.statistics import Counter, Statistics, statistics_of
 from dlcp.frameworks.pytorch.work import Outcome
-from dlcp.transport.ring import neighbours
+from dlcp.transport.aggregation.ring import neighbours
 
 DRAIN_AT_MOST_S = 60.0
 """How long an orderly end waits for what is under way."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from dlcp.frameworks.pytorch.callbacks import CallbackThreads
+from dlcp.frameworks.pytorch.future_callbacks import CallbackThreads
 from dlcp.frameworks.pytorch.untraced import untraced_class
 
 

@@ -1,6 +1,6 @@
 """What a gradient compressor is: codes that workers push, that a server merges, and that every worker decodes alike.
 
-Framework-free and without a clock or a socket. Who moves the codes: dlcp.transport.compressed.
+Framework-free and without a clock or a socket. Who moves the codes: dlcp.transport.aggregation.compressed_server.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import ClassVar
 import numpy as np
 
 from dlcp.model.workload import Compression
-from dlcp.transport.endpoint import Dtype, Floats, Values
-from dlcp.transport.values import held_as
+from dlcp.transport.contract.endpoint import Dtype, Floats, Values
+from dlcp.transport.contract.values import held_as
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import numpy as np
 
 from dlcp.model.workload import Compression
 from dlcp.transport.compression.base import Code, Compressor, Exchange, Share, total_of
-from dlcp.transport.endpoint import Floats, Values
+from dlcp.transport.contract.endpoint import Floats, Values
 
 
 class Dense(Compressor):

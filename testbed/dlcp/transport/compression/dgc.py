@@ -18,7 +18,7 @@ import numpy as np
 from dlcp.model.workload import Compression
 from dlcp.transport.compression import pairs
 from dlcp.transport.compression.base import Code, Exchange, Share
-from dlcp.transport.endpoint import Floats, Values
+from dlcp.transport.contract.endpoint import Floats, Values
 
 STAGES = 5
 """Of the sparsity, the last of which holds after the warm-up (paper §3.3: four epochs of warm-up)."""

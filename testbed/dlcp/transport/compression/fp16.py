@@ -10,7 +10,7 @@ import numpy as np
 
 from dlcp.model.workload import Compression
 from dlcp.transport.compression.base import Code, Compressor, Exchange, Share, total_of
-from dlcp.transport.endpoint import Floats, Values
+from dlcp.transport.contract.endpoint import Floats, Values
 
 SMALLEST_NORMAL = np.float32(2.0**-14)
 LAST_BIT_2_24 = np.float32(0.75)

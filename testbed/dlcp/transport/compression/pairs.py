@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlcp.transport.compression.base import Code, Compressor
-from dlcp.transport.endpoint import Floats, Values
+from dlcp.transport.contract.endpoint import Floats, Values
 
 Indices = npt.NDArray[np.intp]
 

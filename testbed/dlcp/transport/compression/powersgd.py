@@ -14,7 +14,7 @@ import numpy as np
 from dlcp.model.workload import Compression
 from dlcp.transport.compression.base import Code, Compressor, Exchange, Memory, Share, total_of
 from dlcp.transport.compression.dense import Dense
-from dlcp.transport.endpoint import Floats, Values
+from dlcp.transport.contract.endpoint import Floats, Values
 
 TINY = np.float32(1e-8)
 """Added to a column's length before it is divided by it, as in torch's hook where a gradient may be zero."""

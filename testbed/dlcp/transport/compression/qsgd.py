@@ -13,7 +13,7 @@ import numpy as np
 from dlcp.model.workload import Compression
 from dlcp.transport.compression.base import Code, Compressor, Exchange, Share, total_of
 from dlcp.transport.compression.packing import pack, packed_bytes, unpack
-from dlcp.transport.endpoint import Floats, Values
+from dlcp.transport.contract.endpoint import Floats, Values
 
 NORM_BYTES = 4
 

@@ -14,7 +14,7 @@ from dlcp.model.workload import Compression
 from dlcp.transport.compression.base import Code, Compressor, Exchange, Memory, Share, total_of
 from dlcp.transport.compression.pairs import Indices
 from dlcp.transport.compression.topk import kept
-from dlcp.transport.endpoint import Floats, Values
+from dlcp.transport.contract.endpoint import Floats, Values
 
 
 class RandomK(Compressor):

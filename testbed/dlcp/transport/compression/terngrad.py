@@ -13,7 +13,7 @@ import numpy as np
 from dlcp.model.workload import Compression
 from dlcp.transport.compression.base import Code, Compressor, Exchange, Share
 from dlcp.transport.compression.packing import MOST_BITS, pack, packed_bytes, unpack
-from dlcp.transport.endpoint import Floats, Values
+from dlcp.transport.contract.endpoint import Floats, Values
 
 TERNARY_BITS = 2
 MOST_WORKERS = (1 << MOST_BITS - 1) - 1

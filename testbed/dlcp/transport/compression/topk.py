@@ -12,7 +12,7 @@ import numpy as np
 from dlcp.model.workload import Compression
 from dlcp.transport.compression import pairs
 from dlcp.transport.compression.base import Code, Exchange, Memory, Share
-from dlcp.transport.endpoint import Floats, Values
+from dlcp.transport.contract.endpoint import Floats, Values
 
 
 def kept(knobs: Compression, elements: int) -> int:

@@ -1,0 +1,1 @@
+"""`dlcp bench allreduce`: ranks in turn over DLCP and gloo."""

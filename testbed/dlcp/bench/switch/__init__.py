@@ -1,0 +1,1 @@
+"""`dlcp bench switch`: the emulated switch's cost, capacity and delay."""

@@ -1,0 +1,1 @@
+"""Tables, lines, progress and JSON that commands print."""

@@ -1,0 +1,1 @@
+"""Detection of failed peers: ranks that fail, end or leave are noticed by all others."""

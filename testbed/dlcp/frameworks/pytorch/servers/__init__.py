@@ -1,0 +1,1 @@
+"""Training by parameter servers: an optimizer that pushes gradients and pulls parameters."""

@@ -1,0 +1,1 @@
+"""Training jobs of experiments: real PyTorch workers under an agent."""

@@ -1,0 +1,1 @@
+"""Private worlds for processes: namespaces, and process trees that end together."""

@@ -1,0 +1,1 @@
+"""Labs: the inventory of switches and hosts, loaded from an Ansible inventory."""

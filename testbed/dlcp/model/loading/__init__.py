@@ -1,0 +1,1 @@
+"""Files of a person → the model: documents, checks, errors with their place and a hint."""

@@ -1,0 +1,47 @@
+"""Why an expectation does not hold, as far as the runs themselves measured it."""
+
+from __future__ import annotations
+
+from dlcp.model.metrics import BEST_OTHER, METRICS
+from dlcp.report.analysis.best import best_other
+from dlcp.report.analysis.comparison import Comparison, JobComparison
+from dlcp.report.analysis.expectations import Outcome, label_of
+from dlcp.report.data.formatting import show_estimate, show_number
+
+_SHARES = ("resent_share", "dropped_share", "lost_share")
+"""What a transport could have saved, or has given up."""
+
+
+def cause(comparison: Comparison, outcome: Outcome) -> str:
+    """The room that an ideal transport leaves, what was resent, dropped and lost, and the communication that was not
+    hidden, of the two schemes; against the best other, of the one that is best here. Empty where nothing was measured.
+    """
+    job = comparison.job(outcome.job)
+    if job is None:
+        return ""
+    ours, theirs = (label_of(comparison, job, name) for name in (outcome.scheme, outcome.against))
+    if outcome.against == BEST_OTHER and ours is not None and METRICS.get(outcome.metric) in job.metrics:
+        theirs = best_other(comparison, job.job, outcome.metric, ours).best
+    if not ours or not theirs:
+        return ""
+    said = [_room(job, theirs), *(_both(job, ours, theirs, name) for name in (*_SHARES, "exposed_comm_s"))]
+    return "; ".join(one for one in said if one)
+
+
+def _room(job: JobComparison, theirs: str) -> str:
+    found = job.estimates.get((theirs, "jct_over_ideal"))
+    if found is None or found.value is None:
+        return ""
+    room = show_number(100 * (found.value - 1), 0)
+    return (
+        f"{theirs} is {room} % above the ideal transport's job completion, which is all that can be gained on it by "
+        "moving the same bytes"
+    )
+
+
+def _both(job: JobComparison, ours: str, theirs: str, name: str) -> str:
+    metric = METRICS[name]
+    if metric not in job.metrics:
+        return ""
+    shown = [f"{show_estimate(job.estimates[label, name], metric)} ({label})" for label in (ours, theirs)]
+    return f"{metric.title} {' against '.join(shown)}"

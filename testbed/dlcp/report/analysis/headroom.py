@@ -1,0 +1,73 @@
+"""What a scheme adds over the best of the others, and what a perfect transport could have added."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dlcp.model.metrics import METRICS
+from dlcp.report.analysis.best import best_other, ours_of, over_tcp_of
+from dlcp.report.analysis.comparison import Comparison, JobComparison
+from dlcp.report.data.formatting import show_number
+
+
+@dataclass(frozen=True)
+class Headroom:
+    """One job and one scheme of DLCP's. gain, low, high: additional speed of the subject over the best other, as shares
+    (0.1 = 10 % faster); None where too few pairs carry an interval. most: what an ideal transport would add to the best
+    other. rival: the best other, and what is uncertain about it, in words. left_out: others with too few pairs to be
+    counted, of which any may be the best. verdict: "faster", "slower", "no clear difference", or "cannot tell": without
+    an interval, or because another that is not counted may be faster still. over_tcp: the same over the best of those
+    that TCP carries, in words; empty where there is none."""
+
+    job: str
+    subject: str
+    best_other: str
+    gain: float
+    low: float | None
+    high: float | None
+    most: float | None
+    rival: str
+    left_out: tuple[str, ...]
+    verdict: str
+    over_tcp: str
+
+    @property
+    def gain_words(self) -> str:
+        """ "+12.3 % [9.8, 14.1]"; without an interval it says so."""
+        if self.low is None or self.high is None:
+            return f"{_percent(self.gain)} (no interval)"
+        return f"{_percent(self.gain)} [{show_number(100 * self.low, 1)}, {show_number(100 * self.high, 1)}]"
+
+    @property
+    def most_words(self) -> str:
+        """ "+15.0 %", or a dash where nothing ideal is known."""
+        return "–" if self.most is None else _percent(self.most)
+
+
+def headroom(comparison: Comparison) -> tuple[Headroom, ...]:
+    """Of every job in which a scheme of DLCP's (the subject first) and another scheme have a completion time."""
+    found = (_of(comparison, job, label) for job in comparison.jobs for label in ours_of(comparison.results, job))
+    return tuple(one for one in found if one is not None)
+
+
+def _of(comparison: Comparison, job: JobComparison, label: str) -> Headroom | None:
+    if METRICS["jct_s"] not in job.metrics:
+        return None
+    found = best_other(comparison, job.job, subject=label)
+    if not found.best or found.estimate.value is None:
+        return None
+    over_ideal = job.estimates.get((found.best, "jct_over_ideal"))
+    most = over_ideal.value - 1 if over_ideal is not None and over_ideal.value is not None else None
+    gain, low, high = (None if end is None else end - 1
+                       for end in (found.estimate.value, found.estimate.low, found.estimate.high))  # fmt: skip
+    if gain is None:
+        return None
+    sure = low is not None
+    verdict = {"better": "faster", "worse": "slower", "n/a": "cannot tell"}.get(found.verdict, found.verdict)
+    tcp = best_other(comparison, job.job, subject=label, among=over_tcp_of(comparison.results, job.job))
+    return Headroom(job.job, found.subject, found.best, gain, low, high, most, found.rival if sure else found.best,
+                    tuple(found.left_out) if sure else (), verdict, tcp.words if tcp.best else "")  # fmt: skip
+
+
+def _percent(share: float) -> str:
+    return ("+" if share > 0 else "") + show_number(100 * share, 1) + " %"

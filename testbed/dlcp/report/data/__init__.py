@@ -1,0 +1,1 @@
+"""Stored results as tables: runs, digests, metrics, statistics, and numbers as people read them."""

@@ -1,0 +1,102 @@
+"""Is what the runs say of themselves in order: losses within bounds, replicas equal, monitors quiet?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from dlcp.report.data.digest import Losses
+from dlcp.report.data.load import Results
+
+
+def losses(results: Results) -> pd.DataFrame:
+    """Loss against its bound, per job and scheme, over trusted runs, all iterations.
+
+    Columns: job, label, messages, bounded (messages whose bound is above 0), lost_share (of their bytes, or of
+    all when none is bounded), lost_energy (the mean of their shares, weighted by bytes; NaN when not recorded), bound
+    (the largest), worst_share (largest loss of one tensor on one journey), worst_of_bound (largest loss over its own
+    bound), violations (journeys that lost more than their bound).
+    """
+    rows = []
+    for job in results.jobs:
+        for label in results.labels(job):
+            found = [results.digest(run) for run in results.of(job, label) if run.trusted]
+            found = [one for one in found if one.every.messages]
+            if not found:
+                continue
+            every, bounded = (sum(parts, Losses()) for parts in zip(*((one.every, one.bounded) for one in found),
+                                                                    strict=True))  # fmt: skip
+            of = bounded if bounded.messages else every
+            rows.append({
+                "job": job, "label": label, "messages": every.messages, "bounded": bounded.messages,
+                "lost_share": of.lost_bytes / of.bytes, "lost_energy": of.lost_energy_bytes / of.bytes,
+                "bound": max(one.bound for one in found), "worst_share": max(one.worst_share for one in found),
+                "worst_of_bound": max(one.worst_of_bound for one in found),
+                "violations": sum(one.violations for one in found),
+            })  # fmt: skip
+    columns = ["job", "label", "messages", "bounded", "lost_share", "lost_energy", "bound", "worst_share",
+               "worst_of_bound", "violations"]  # fmt: skip
+    return pd.DataFrame(rows, columns=columns)
+
+
+def replicas(results: Results) -> pd.DataFrame:
+    """Do all workers end each iteration with the same parameters? Per job and scheme, trusted runs.
+
+    Columns: job, label, iterations (checked: those with a checksum after which none may differ), differing.
+    """
+    table = results.own(results.table("iterations", ("job", "iteration", "parameters_crc32")))
+    table = table.dropna(subset=["parameters_crc32"])
+    drifting = [(run.result.run_id, one) for run in results.runs for one in results.digest(run).drifting]
+    table = table[~pd.MultiIndex.from_frame(table[["run_id", "iteration"]]).isin(drifting)]
+    table = table[table["trusted"].astype(bool)]
+    rows = []
+    for job, label, mine in _cells(results, table):
+        sums = mine.groupby(["run_id", "iteration"])["parameters_crc32"].nunique()
+        rows.append({"job": job, "label": label, "iterations": len(sums), "differing": int((sums > 1).sum())})
+    return pd.DataFrame(rows, columns=["job", "label", "iterations", "differing"])
+
+
+def _cells(results: Results, table: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """The rows of each job and scheme that has any, in the order of display."""
+    for job in results.jobs:
+        for label in results.labels(job):
+            mine = table[(table["job"] == job) & (table["label"] == label)]
+            if len(mine):
+                yield job, label, mine
+
+
+def fidelity(results: Results) -> pd.DataFrame:
+    """Every monitor of every run: run_id, label, job, repeat, monitor, value, bound, unit, ok, meaning."""
+    rows = [
+        {"run_id": run.result.run_id, "label": run.result.label, "job": run.result.job, "repeat": run.result.repeat,
+         "monitor": monitor, "value": reading.get("value"), "bound": reading.get("bound"),
+         "unit": reading.get("unit", ""), "ok": bool(reading.get("ok", False)),
+         "meaning": reading.get("meaning", "")}
+        for run in results.runs
+        for monitor, reading in run.result.fidelity.items()
+    ]  # fmt: skip
+    columns = ["run_id", "label", "job", "repeat", "monitor", "value", "bound", "unit", "ok", "meaning"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def problems(results: Results) -> tuple[str, ...]:
+    """What must not happen in any run, in words, worst first; empty when all is in order."""
+    found: list[str] = []
+    for row in losses(results).to_dict("records"):
+        if row["violations"]:
+            found.append(f"{row['label']}, {row['job']}: {row['violations']} of {row['messages']} messages lost more "
+                         f"than their bound (worst: {row['worst_share']:.2%} of the bytes)")  # fmt: skip
+    for row in replicas(results).to_dict("records"):
+        if row["differing"]:
+            found.append(f"{row['label']}, {row['job']}: after {row['differing']} of {row['iterations']} iterations "
+                         "the workers' parameters differ")  # fmt: skip
+    for run in results.runs:
+        used = [transport for transport, carried in run.result.traffic.items() if carried]
+        if len(used) > 1:
+            found.append(f"{run.result.label}, {run.result.job}, repeat {run.result.repeat + 1}: gradients or "
+                         f"parameters went over {' and '.join(used)}, where a scheme has one transport")  # fmt: skip
+    commits = {str(run.result.provenance.get("commit")) for run in results.runs}
+    if len(commits) > 1:
+        found.append(f"the runs were made by {len(commits)} different commits of this toolkit")
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""This machine: what it can do, what a packet costs here, and experiments that fit it."""

@@ -1,0 +1,225 @@
+"""Can this machine carry the load honestly? Packets cost CPU, and a starved CPU looks like a slow network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from dlcp.agents.job_spec import plan_job
+from dlcp.errors import MachineCannot
+from dlcp.model.experiment import Experiment
+from dlcp.model.frames import FRAME_BYTES
+from dlcp.model.topology import Graph
+from dlcp.model.units import show_rate
+from dlcp.model.workload import Job, Workload
+from dlcp.runner.machine.calibration import Costs
+from dlcp.runner.machine.scale_down import Scale, scaled_down
+from dlcp.runner.planning.check import Ready
+from dlcp.runner.planning.estimate import job_s
+from dlcp.substrates.ideal import Transfer, ideal_communication_s
+from dlcp.traffic.plan import offered, require_few
+
+ACKS_A_PACKET = 0.66
+"""Acknowledgements and control packets for each data packet (measured: DLCP 0.66, TCP 0.5)."""
+OF_PLAIN = {"dlcp": 1.8, "tcp": 0.8}
+"""What a packet of a job takes, its processes included, against a packet of the calibration's plain flows, each of
+which wakes its receiver. Measured at the load that is admitted: ResNet-50, 8 workers, 2 servers on two cores with links
+of 32 Mbit/s took 0.51 of the cores over DLCP (of 20 Mbit/s 0.38, of 10 Mbit/s 0.23: a packet takes more where nearly
+every one wakes somebody, which does no harm), and 0.14 over tuned TCP at 20 Mbit/s."""
+TRAINING_BUSY = 0.75
+"""Share of the time in which a training job's links are full where nothing says how long it computes (the quickstart's
+was measured to have them full for 0.62)."""
+USABLE_SHARE = 0.6
+"""Share of the cores that a run may take in the mean. The same ResNet-50 at time dilation 2.5, 3.2, 4, 5 and 8 took
+0.51, 0.48, 0.38, 0.28 and 0.23 of them over DLCP and 0.56 to 0.23 over ByteScheduler, with the same completion times in
+lab time: 2.151 to 2.161 s and 2.226 to 2.286 s. An older engine was 42 % late at 0.83, and no monitor told."""
+FITTED_SHARE = 0.4
+"""The same where an experiment is fitted to the machine: nobody has tried it there, so a third is left for others."""
+FLOAT_BYTES = 4
+READABLE = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
+"""Factors that a person can multiply with in the head; and their tenfolds."""
+MOST_TENFOLDS = 5
+"""Of the factors: from 100 Gbit/s down to SLOWEST_BPS."""
+SLOWEST_BPS = 1e6
+"""Links are scaled down no further: a packet then takes 12 ms."""
+LONGEST_RUN_S = 180.0
+"""Nothing is dilated so far that one run is expected to take longer: fifty such runs are an afternoon."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """cores: that there are, a fraction under a quota. costs: of a packet. share: of the cores, that a run may take."""
+
+    cores: float
+    costs: Costs
+    share: float = USABLE_SHARE
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one job with its background asks of the machine.
+
+    packets_per_s: data packets from end to end while the job's links are full, which is the most that it can offer.
+    peak_cpu: cores that they take then, acknowledgements and the job's processes included. cpu: the same in the mean
+    over an iteration with its compute. usable: cores that it may take in the mean. carried_rate_bps: the link rate at
+    which it would just fit, dilated as far as that.
+    """
+
+    job: str
+    packets_per_s: float
+    peak_cpu: float
+    cpu: float
+    usable: float
+    carried_rate_bps: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether the machine carries it."""
+        return self.cpu <= self.usable
+
+
+def load_of(ready: Ready, job_name: str, machine: Machine, *, beside: bool = True) -> Load:
+    """The most that a job offers under the dearest of its experiment's schemes: all its hosts send at once, as fast as
+    the fabric's links let them, there and back. Background is on top as planned; it does not grow with the link rate.
+    beside: with the jobs that run at the same time.
+    """
+    experiment = ready.experiment.of_job(job_name)
+    graph, job = experiment.topology.graph, experiment.jobs[job_name]
+    moved = [Transfer(source, sink, 1.0) for source, sink in job.journeys]
+    full_s = ideal_communication_s(graph, moved)
+    packets_per_s = len(moved) / full_s / FRAME_BYTES
+    cpu = packets_per_s * _data_packet_s(ready, graph, job.exchanges, machine.costs)
+    background_pps, background_cpu = _background(experiment, graph, machine.costs)
+    mean_cpu = cpu * _busy_share(job, ready.workloads[job.workload], experiment, full_s)
+    usable = machine.cores * machine.share
+    for name in job.beside if beside else ():
+        other = load_of(_calm(ready), name, machine, beside=False)
+        packets_per_s, cpu, mean_cpu = packets_per_s + other.packets_per_s, cpu + other.peak_cpu, mean_cpu + other.cpu
+    return Load(
+        job=job_name, packets_per_s=packets_per_s + background_pps, peak_cpu=cpu + background_cpu,
+        cpu=mean_cpu + background_cpu, usable=usable,
+        carried_rate_bps=graph.slowest_host_bps * usable / (mean_cpu + background_cpu),
+    )  # fmt: skip
+
+
+def loads_of(ready: Ready, machine: Machine) -> list[Load]:
+    """Of every job that is measured, with those beside it."""
+    return [load_of(ready, name, machine) for name, job in ready.experiment.jobs.items() if job.measured]
+
+
+def _calm(ready: Ready) -> Ready:
+    """Without background, which counts once."""
+    experiment = ready.experiment
+    jobs = {name: job.model_copy(update={"background": None}) for name, job in experiment.jobs.items()}
+    return replace(ready, experiment=experiment.model_copy(update={"background": (), "jobs": jobs}))
+
+
+def admit(ready: Ready, machine: Machine) -> list[Load]:
+    """The load of every job. Raises MachineCannot with the scale that this machine can carry when one is too heavy."""
+    loads = loads_of(ready, machine)
+    heaviest = max(loads, key=lambda load: load.cpu)
+    if heaviest.fits:
+        return loads
+    what = (
+        f"job {heaviest.job!r} offers up to {heaviest.packets_per_s / 1e3:,.0f} thousand packets a second, and "
+        f"takes {heaviest.cpu:.3g} cores in the mean; of {machine.cores:g} cores a run may take {heaviest.usable:.2g}: "
+        f"beyond it the machine is in the result (a packet's cost: {machine.costs.source})"
+    )
+    rate_bps = ready.experiment.topology.graph.slowest_host_bps
+    scale = scale_that_fits(ready, machine)
+    hint = "no scale of it fits: fewer hosts, less background, or a larger machine"
+    if scale is not None:
+        hint = f"{scale_words(ready, scale)} fits: --scale-down does that; or write it into the file's scaling"
+    raise MachineCannot(f"topology.rate {show_rate(rate_bps)}", what, hint)
+
+
+def scale_words(ready: Ready, scale: Scale) -> str:
+    """What an experiment at a scale is, in words: its dilation, its byte_scale where that changes, its links."""
+    scaling = ready.experiment.scaling
+    words = [f"time_dilation {scaling.time_dilation * scale.dilation:g}"] if scale.dilation != 1 else []
+    words += [f"byte_scale {scaling.byte_scale * scale.byte_scale:g}"] if scale.byte_scale != 1 else []
+    rate_bps = ready.experiment.topology.graph.slowest_host_bps / scale.slower
+    return f"{' and '.join(words) or 'the file as it is'} with links of {show_rate(rate_bps)}"
+
+
+def scale_that_fits(ready: Ready, machine: Machine) -> Scale | None:
+    """The least scale of readable factors at which this machine carries every job: dilation, as far as a run is not
+    expected to take longer than LONGEST_RUN_S; beyond that a larger byte scale. None when links would be slower than
+    SLOWEST_BPS before it fits."""
+    needed = max(load.cpu / load.usable for load in loads_of(ready, machine))
+    if needed <= 1:
+        return Scale()
+    factors = [step * 10.0**decade for decade in range(MOST_TENFOLDS) for step in READABLE]
+    dilations = [one for one in factors if one == 1 or _bearable(ready, one)]
+    scales = [Scale(dilation) for dilation in dilations]
+    scales += [Scale(dilations[-1], byte_scale) for byte_scale in factors[1:]]
+    rate_bps = ready.experiment.topology.graph.slowest_host_bps
+    for scale in scales:
+        if scale.slower < needed:  # no load sinks by more than its scale
+            continue
+        if rate_bps / scale.slower < SLOWEST_BPS:
+            return None
+        if all(load.fits for load in loads_of(scaled_down(ready, scale), machine)):
+            return scale
+    return None
+
+
+def _bearable(ready: Ready, dilation: float) -> bool:
+    """Whether links are fast enough at a dilation, and the longest run short enough."""
+    experiment = ready.experiment
+    longest_s = max(job_s(job, ready.workloads[job.workload], experiment) for job in experiment.jobs.values())
+    fast_enough = experiment.topology.graph.slowest_host_bps / dilation >= SLOWEST_BPS
+    return fast_enough and longest_s * dilation <= LONGEST_RUN_S
+
+
+def _background(experiment: Experiment, graph: Graph, costs: Costs) -> tuple[float, float]:
+    """Packets a second of all background together, and the cores that it takes."""
+    packets_per_s = cpu = 0.0
+    for i, entry in enumerate(experiment.background):
+        offer = offered(entry, graph, experiment.scaling.byte_scale, experiment.scaling.time_dilation)
+        require_few(i, offer.flows_per_s, experiment.time_limit_s)
+        packets_per_s += offer.packets_per_s
+        cpu += offer.cpu + offer.packets_per_s * _packet_s(graph, list(offer.pairs), costs)
+    return packets_per_s, cpu
+
+
+def _data_packet_s(ready: Ready, graph: Graph, exchanges: list[tuple[str, str]], costs: Costs) -> float:
+    """CPU of one data packet of a job, with all that comes of it."""
+    of_plain = max(OF_PLAIN[scheme.kind] for scheme in ready.schemes.values())
+    return (1 + ACKS_A_PACKET) * of_plain * _packet_s(graph, exchanges, costs)
+
+
+def _packet_s(graph: Graph, exchanges: list[tuple[str, str]], costs: Costs) -> float:
+    """CPU of one packet on its way, in the mean over all pairs of a source and a sink.
+
+    A link with a delay counts as a switch more: without the delay itself it was measured to take 1.1 µs, a switch 2 µs.
+    """
+    distances = {sink: graph.distances_to(sink) for sink in {sink for _, sink in exchanges}}
+    pairs = [(source, sink) for source, sink in exchanges if source != sink]
+    passed = sum(distances[sink][source] - 1 for source, sink in pairs)
+    if any(link.delay_s for link in graph.links):
+        passed += sum(_delays(graph, distances[sink], source) for source, sink in pairs)
+    return costs.ends_s + costs.hop_s * passed / len(pairs)
+
+
+def _delays(graph: Graph, distances: Mapping[str, int], node: str) -> int:
+    """Links with a delay on a shortest path from a node to where the distances lead."""
+    count = 0
+    while distances[node]:
+        nearer = next(other for other in graph.neighbours[node] if distances.get(other) == distances[node] - 1)
+        count += graph.link(node, nearer).delay_s > 0
+        node = nearer
+    return count
+
+
+def _busy_share(job: Job, workload: Workload, experiment: Experiment, full_s: float) -> float:
+    """Share of an iteration in which links are full: pushes run beside the backward pass, the forward pass waits for
+    parameters. full_s: what it takes to move one byte between every two hosts that exchange.
+    """
+    scaling = experiment.scaling
+    spec = plan_job("", job, workload, scaling, seed=0)
+    if not spec.compute_s:
+        return TRAINING_BUSY
+    forward_s = sum(layer.forward_s for layer in spec.layers)
+    communication_s = spec.elements * FLOAT_BYTES * job.share_of_journey * full_s
+    return communication_s / (forward_s + max(spec.compute_s - forward_s, communication_s))

@@ -1,0 +1,1 @@
+"""An experiment file → its runs: checks, identities, durations."""

@@ -1,0 +1,1 @@
+"""What a plan will do, and whether it can, before anything is built."""

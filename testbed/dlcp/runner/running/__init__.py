@@ -1,0 +1,1 @@
+"""Making runs: execution, the store of results, status, clean-up."""

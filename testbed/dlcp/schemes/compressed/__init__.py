@@ -1,0 +1,1 @@
+"""Schemes that send compressed gradients over tuned TCP."""

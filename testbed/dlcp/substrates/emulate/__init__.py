@@ -1,0 +1,1 @@
+"""The emulated fabric: namespaces, links, eBPF switches, faults and monitors."""

@@ -1,0 +1,1 @@
+"""Training in one process without a network, losses by rule."""

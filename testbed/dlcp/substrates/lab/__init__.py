@@ -1,0 +1,1 @@
+"""Runs on the switches and hosts of a lab, over SSH."""

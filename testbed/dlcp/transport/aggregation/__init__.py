@@ -1,0 +1,1 @@
+"""Patterns of aggregation: parameter server, ring, transpose, and what they share."""

@@ -1,0 +1,86 @@
+"""What travels of a job's tensors when they are compressed: the codes of every round, and the numbers they travel
+under.
+
+A tensor's code on a leg of a round has a size of its own, so to the transport it is a tensor of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from dlcp.model.workload import Compression, TransportSettings
+from dlcp.transport.compression import compressor_class
+from dlcp.transport.compression.base import Code, Compressor, Exchange, Share
+from dlcp.transport.contract.endpoint import RELIABLE, Bound, Droppable, Endpoint, Leg
+from dlcp.transport.contract.optimizer import Sgd
+from dlcp.transport.contract.tensors import Tensor
+from dlcp.transport.contract.values import packets
+
+
+@dataclass(frozen=True)
+class CodedJob:
+    """All tensors of a job, as every rank knows them. workers: how many; iterations: how many the job runs.
+
+    ValueError when the settings name no compression.
+    """
+
+    settings: TransportSettings
+    tensors: list[Tensor]
+    workers: int
+    iterations: int
+
+    @property
+    def knobs(self) -> Compression:
+        """How gradients are coded."""
+        if self.settings.compression is None:
+            raise ValueError("these settings compress nothing")
+        return self.settings.compression
+
+    def compressors(self, worker: int, seed: int, momentum: float) -> list[Compressor]:
+        """One for each tensor, for one rank (worker: -1 at a server)."""
+        kind = compressor_class(self.knobs.method)
+        return [kind(self.knobs, self._share(number, worker, seed, momentum)) for number in range(len(self.tensors))]
+
+    def update(self, optimizer: Sgd) -> Sgd:
+        """What workers apply to what they decode, in place of what they would to a gradient."""
+        kind, knobs = compressor_class(self.knobs.method), self.knobs
+        share = kind.step_share if knobs.step_share is None else knobs.step_share
+        momentum = 0.0 if kind.own_momentum else optimizer.momentum
+        return replace(optimizer, momentum=momentum, learning_rate=share * optimizer.learning_rate)
+
+    def exchanges(self, tensor: int) -> tuple[Exchange, ...]:
+        """The rounds of a tensor."""
+        return compressor_class(self.knobs.method).plan(self.knobs, self._share(tensor))
+
+    def number(self, tensor: int, round_: int, leg: Leg) -> int:
+        """What the code of a tensor is called on a leg of a round."""
+        return tensor + len(self.tensors) * (2 * round_ + leg)
+
+    def place(self, number: int) -> tuple[int, int]:
+        """The tensor and the round of a code."""
+        return number % len(self.tensors), number // len(self.tensors) // 2
+
+    def declare(self, endpoint: Endpoint) -> None:
+        """Agree all codes with the transport; the same call at every rank. What is merged loses nothing."""
+        for tensor, found in enumerate(self.tensors):
+            for round_, exchange in enumerate(self.exchanges(tensor)):
+                for leg, code in ((Leg.PUSH, exchange.push), (Leg.PULL, exchange.pull)):
+                    pushes = leg is Leg.PUSH
+                    endpoint.declare(
+                        self.number(tensor, round_, leg), code.elements, queue=found.queue,
+                        droppable=found.droppable if pushes else Droppable.NONE,
+                        must_arrive=self.must_arrive(found, code),
+                        push_bound=Bound(self.settings.loss_bound, self.settings.energy_bound) if pushes else RELIABLE,
+                        dtype=code.dtype, variable=code.variable,
+                    )  # fmt: skip
+
+    def must_arrive(self, tensor: Tensor, code: Code) -> bool:
+        """Whether nothing of a tensor's code may be lost: a code of few packets is as a tensor of few."""
+        few = packets(code.elements, code.dtype) < self.settings.must_arrive_below_packets
+        return tensor.must_arrive or few
+
+    def _share(self, tensor: int, worker: int = -1, seed: int = 0, momentum: float = 0.0) -> Share:
+        return Share(
+            tensor=tensor, elements=self.tensors[tensor].elements, workers=self.workers, worker=worker, seed=seed,
+            iterations=self.iterations, momentum=momentum, fixed=self.settings.kind != "tcp",
+        )  # fmt: skip

@@ -1,0 +1,1 @@
+"""What transports and patterns agree on: endpoints, bounds, tensors, packets, codepoints."""

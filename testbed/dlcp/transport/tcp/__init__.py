@@ -1,0 +1,1 @@
+"""Kernel TCP behind the Endpoint protocol."""
