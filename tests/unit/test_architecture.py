@@ -67,10 +67,10 @@ def room_of(module: str, known: Mapping[str, Path], root: Path = ROOT) -> str:
     """The folder of a module. A package's __init__ that exports from folders beneath it is a room of its own: who
     imports the package imports what it exports, files of the package do not."""
     file = known.get(module)
-    if file is None:
+    if file is None:  # compiled, such as transport._native
         return module
     folder = str(file.parent.relative_to(root))
-    is_door = file.name == "__init__.py" and any(entry.is_dir() for entry in file.parent.iterdir())
+    is_door = file.name == "__init__.py" and any(file.parent.glob("*/__init__.py"))
     return f"{folder}/__init__" if is_door else folder
 
 
