@@ -109,10 +109,21 @@ def test_who_leaves_while_a_sum_is_copied_back__has_come_as_far_as_that_sum() ->
                 reducer.close()
 
 
-def _reducer(endpoint: Any, rank: int) -> Reducer:
+def test_numbers_for_shapes__a_reducer_of_many_ranks_takes_three_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    with loopback.ring(TransportSettings(kind="dlcp"), 1) as (endpoint,):
+        reducer = _reducer(endpoint, 0, size=512)
+        try:
+            for numbers, has_room in ((3 * SLOTS, True), (3 * SLOTS - 1, False)):
+                monkeypatch.setattr("dlcp.frameworks.pytorch.reducer.MAX_TENSORS", numbers)
+                assert reducer.has_room(10_000, torch.float32, (Span(10_000, 3, False),)) == has_room
+        finally:
+            reducer.close()
+
+
+def _reducer(endpoint: Any, rank: int, size: int = 2) -> Reducer:
     watched = WatchedEndpoint(endpoint, Alarm(rank, 1, "127.0.0.1"))  # neither hears of the other
     return Reducer(
-        watched, rank, 2, bound=RELIABLE, holes="zero", average=False, must_arrive_below_packets=8,
+        watched, rank, size, bound=RELIABLE, holes="zero", average=False, must_arrive_below_packets=8,
         timeout_s=WITHIN_S, name="test",
     )  # fmt: skip
 
