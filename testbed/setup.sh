@@ -104,6 +104,9 @@ fill_venv() {
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[$extras]"
     printf '%s\n%s\n' "$level" "$sources" > "$stamp"
     say "done; 'source .venv/bin/activate' puts dlcp on the PATH, 'dlcp doctor' says what this machine can do"
+    case $(readlink -f .venv/bin/python) in
+        /root/*) say "only root can use .venv, for its Python is in /root; for all users: rm -r .venv; PYTHON=/usr/bin/python3 make setup" ;;
+    esac
 }
 
 fetch_sshd() {  # a lab in namespaces runs its own; the package openssh-server would start one for the whole machine
