@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from loopback import ranks, together
 
-from dlcp.agents.process.rank_factory import told_by
 from dlcp.model.workload import PhaseBound, TransportSettings
 from dlcp.transport.aggregation.dblp import PhaseServer, PhaseWorker
 from dlcp.transport.contract.bounds import Bounds
@@ -99,7 +98,7 @@ def test_the_bound_switches_with_the_regime_at_both_ends_alike(
     assert len({iteration for iteration, _ in watched[0].bounds}) == ITERATIONS
     for server in servers:
         assert server.phases == {0: CRITICAL, 1: CRITICAL, 2: RELAXED, 3: CRITICAL, 4: RELAXED}
-        assert told_by(server) == {"phases": {"0": 0.01, "4": 0.01, "7": 0.41, "10": 0.01, "13": 0.41}}
+        assert server.extra() == {"phases": {"0": 0.01, "4": 0.01, "7": 0.41, "10": 0.01, "13": 0.41}}
 
 
 def test_announcements_are_no_messages_of_the_job(

@@ -6,15 +6,14 @@ import hashlib
 import json
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from dlcp.agents.scripts import JobOptions, load_script
 from dlcp.model.base import Frozen
 from dlcp.model.experiment import Scaling
-from dlcp.model.workload import Job, Pattern, Profile, Shards, Training, TransportSettings, Workload
-from dlcp.transport.aggregation import ring, transpose
-from dlcp.transport.aggregation.coded_tensors import CodedJob
-from dlcp.transport.contract.bounds import Bounds
+from dlcp.model.workload import Job, Profile, Shards, Training, TransportSettings, Workload
+from dlcp.patterns import pattern_of
+from dlcp.patterns.base import Traffic
 from dlcp.transport.contract.tensors import Tensor, plan_tensors
 
 FORWARD_SHARE = 1 / 3
@@ -33,8 +32,8 @@ class LayerWork(Frozen):
 
 
 class JobSpec(Frozen):
-    """Everything an agent must know of a job but the transport. Ranks count the workers, then the servers (only a
-    parameter server has any).
+    """Everything an agent must know of a job but the transport. Ranks count the workers, then the servers (none where
+    the pattern has none).
 
     kind: a profile waits for its compute and makes gradients from the seed; a training job runs `script`, and waits for
     the rest of the compute that its layers declare.
@@ -44,7 +43,7 @@ class JobSpec(Frozen):
     kind: Literal["profile", "training"]
     workers: tuple[str, ...]
     servers: tuple[str, ...]
-    pattern: Pattern = "parameter-server"
+    pattern: str = Job.model_fields["pattern"].default
     iterations: int
     warmup_iterations: int
     bucket_bytes: int
@@ -57,6 +56,11 @@ class JobSpec(Frozen):
     evaluations: int = 0
     record_holes: bool = False
     shards: Shards = "shuffled"
+
+    @field_validator("pattern")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        return pattern_of(name).name
 
     def options(self, worker: int) -> JobOptions:
         """What a worker's script is told."""
@@ -95,23 +99,16 @@ class JobSpec(Frozen):
 
     def peers_of(self, rank: int) -> tuple[int, ...]:
         """The ranks that a rank exchanges messages with."""
-        if self.pattern == "ring":
-            return ring.neighbours(rank, len(self.workers))
-        if self.pattern == "transpose":
-            return transpose.others(rank, len(self.workers))
-        return tuple(self.server_ranks if rank < len(self.workers) else self.worker_ranks)
+        return pattern_of(self.pattern).peers(rank, len(self.workers), len(self.servers))
 
     def connects_to(self, rank: int) -> tuple[int, ...]:
         """Those of them to which it opens the connection, for a transport with connections."""
-        if self.pattern == "ring":
-            return ring.connects_to(rank, len(self.workers))
-        if self.pattern == "transpose":
-            return transpose.connects_to(rank, len(self.workers))
-        return tuple(self.server_ranks) if rank < len(self.workers) else ()
+        return pattern_of(self.pattern).connects_to(rank, len(self.workers), len(self.servers))
 
-    def bounds(self, settings: TransportSettings) -> Bounds:
-        """What its messages may lose, by iteration."""
-        return Bounds(settings, self.iterations)
+    def traffic(self, settings: TransportSettings, tensors: list[Tensor] | None = None) -> Traffic:
+        """Return what its pattern needs to know of it. tensors: those of these settings, where the caller has them."""
+        buckets = self.tensors(settings) if tensors is None else tensors
+        return Traffic(len(self.workers), len(self.servers), buckets, settings, self.iterations)
 
     def snapshots_of(self, worker: int) -> set[int]:
         """Iterations after which a worker keeps the parameters for evaluation: evenly spread over the job, the last
@@ -139,11 +136,6 @@ def plan_job(name: str, job: Job, workload: Workload, scaling: Scaling, seed: in
     return JobSpec(**common, kind="training", layers=layers, evaluations=job.evaluations,
                    script=workload.script, batch=workload.batch, learning_rate=workload.learning_rate,
                    momentum=workload.momentum, shards=job.shards)  # fmt: skip
-
-
-def coded_job(spec: JobSpec, settings: TransportSettings) -> CodedJob:
-    """What travels of a job whose gradients are compressed."""
-    return CodedJob(settings, spec.tensors(settings), len(spec.workers), spec.iterations)
 
 
 def digest(tensors: list[Tensor]) -> str:

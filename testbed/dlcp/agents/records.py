@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dlcp.agents.clock_offset import FarClock
-from dlcp.agents.job_spec import JobSpec, coded_job
+from dlcp.agents.job_spec import JobSpec
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.aggregation.all_reduce_worker import chunks_must_arrive
+from dlcp.patterns import pattern_of
+from dlcp.patterns.base import Message
 from dlcp.transport.aggregation.parameter_server import Hole, Iteration
-from dlcp.transport.aggregation.ring import chunk_cuts, hop_bound
-from dlcp.transport.contract.endpoint import RELIABLE, Bound, Completion, Leg
-from dlcp.transport.contract.tensors import ELEMENT_BYTES, Tensor
-from dlcp.transport.contract.values import packets
+from dlcp.transport.contract.endpoint import Completion
+from dlcp.transport.contract.tensors import Tensor
 
 Columns = dict[str, list[Any]]
 _COMPLETION_FIELDS = (
@@ -96,10 +94,9 @@ def iteration_columns(spec: JobSpec, records: list[Record]) -> Columns:
 def message_columns(
     spec: JobSpec, tensors: list[Tensor], settings: TransportSettings, records: list[Record]
 ) -> Columns:
-    """The table `messages` of a job: sender's start, receiver's end; in a ring a row is one hop of one chunk,
-    in a transpose one chunk on its way to its owner or back.
+    """The table `messages` of a job: a row for each message of its pattern, sender's start, receiver's end.
 
-    ValueError when an end of a message is missing.
+    ValueError when an end of a message is missing, or the messages are not those of the pattern.
     """
     sent: dict[tuple[int, ...], npt.NDArray[np.float64]] = {}
     received: dict[tuple[int, ...], npt.NDArray[np.float64]] = {}
@@ -110,26 +107,32 @@ def message_columns(
             (received if at_receiver else sent)[iteration, tensor, leg, int(row[12]), source, sink] = row
     if one_sided := sent.keys() ^ received.keys():
         raise ValueError(f"{len(one_sided)} messages were noted at one end only, such as {min(one_sided)}")
-    expected = spec.iterations * messages_an_iteration(spec, tensors, settings)
-    if len(sent) != expected:
-        raise ValueError(f"{len(sent)} messages were noted, {expected} belong to the job")
+    pattern, traffic = pattern_of(spec.pattern), spec.traffic(settings, tensors)
+    planned = {_key(message): message for message in pattern.messages(traffic)}
+    if len(sent) != spec.iterations * len(planned):
+        raise ValueError(f"{len(sent)} messages were noted, {spec.iterations * len(planned)} belong to the job")
     names = ("job", "iteration", "warmup", "tensor", "layer", "leg", "src", "dst", "bytes", "start_s", "end_s",
              "delivered_bytes", "lost_bytes", "resent_bytes", "probes", "loss_bound", "lost_energy_share",
              "energy_bound", "tensor_bytes")  # fmt: skip
-    journeys = _journeys(spec, tensors, settings)
     columns: Columns = {name: [] for name in names}
     for key in sorted(sent):
-        iteration, travelling, leg, _, source, sink = key
-        out, back, journey = sent[key], received[key], journeys[travelling]
-        tensor, found = journey.tensor, tensors[journey.tensor]
-        bound = RELIABLE if journey.must_arrive else bound_of(spec, found, Leg(leg), iteration, settings)
-        row = (spec.name, iteration, iteration < spec.warmup_iterations, tensor, found.first_layer,
-               Leg(leg).name.lower(), spec.hosts[source], spec.hosts[sink], int(back[5]), float(out[10]),
+        iteration, source, sink = key[0], key[-2], key[-1]
+        out, back, message = sent[key], received[key], planned.get(key[1:])
+        if message is None:
+            raise ValueError(f"a message was noted that does not belong to the job: {key}")
+        bound, first_layer = pattern.bound(traffic, message, iteration), tensors[message.tensor].first_layer
+        row = (spec.name, iteration, iteration < spec.warmup_iterations, message.tensor, first_layer,
+               message.leg.name.lower(), spec.hosts[source], spec.hosts[sink], int(back[5]), float(out[10]),
                float(back[11]), int(back[6]), int(back[7]), int(out[8]), int(out[9]),
-               bound.bytes_share, float(back[13]), bound.energy_share, journey.tensor_bytes)  # fmt: skip
+               bound.bytes_share, float(back[13]), bound.energy_share, message.tensor_bytes)  # fmt: skip
         for column, value in zip(columns.values(), row, strict=True):
             column.append(value)
     return columns
+
+
+def _key(message: Message) -> tuple[int, ...]:
+    """Return what names a message of an iteration in the records of its ends."""
+    return message.number, int(message.leg), message.step, message.source, message.destination
 
 
 def hole_columns(spec: JobSpec, records: list[Record]) -> Columns:
@@ -144,62 +147,6 @@ def hole_columns(spec: JobSpec, records: list[Record]) -> Columns:
     return columns
 
 
-@dataclass(frozen=True)
-class _Journey:
-    """What a number stands for that the transport calls a tensor. must_arrive: nothing of it may be lost, whatever its
-    tensor may lose. tensor_bytes: of the float32 values that it stands for."""
-
-    tensor: int
-    tensor_bytes: int
-    must_arrive: bool = False
-
-
-def _journeys(spec: JobSpec, tensors: list[Tensor], settings: TransportSettings) -> dict[int, _Journey]:
-    """By number: a tensor; a chunk of it, without servers; a code of it, where gradients are compressed. A tensor
-    that takes several rounds stands in the first."""
-    if settings.compression is not None:
-        job = coded_job(spec, settings)
-        return {
-            job.number(tensor, round_, leg): _Journey(
-                tensor, 0 if round_ else found.size_bytes, leg is Leg.PULL or job.must_arrive(found, exchange.push)
-            )
-            for tensor, found in enumerate(tensors)
-            for round_, exchange in enumerate(job.exchanges(tensor))
-            for leg in Leg
-        }
-    if spec.pattern != "parameter-server":
-        workers = len(spec.workers)
-        cuts = [pairwise(chunk_cuts(tensor.elements, workers)) for tensor in tensors]
-        return {
-            tensor * workers + chunk: _Journey(tensor, (stop - start) * ELEMENT_BYTES)
-            for tensor, found in enumerate(cuts)
-            for chunk, (start, stop) in enumerate(found)
-        }
-    return {number: _Journey(number, tensor.size_bytes) for number, tensor in enumerate(tensors)}
-
-
 def messages_an_iteration(spec: JobSpec, tensors: list[Tensor], settings: TransportSettings) -> int:
-    """How many there are: one by tensor, worker, leg and round of coding; without servers by chunk and leg, and by hop
-    or by worker but one."""
-    workers = len(spec.workers)
-    if settings.compression is not None:
-        job = coded_job(spec, settings)
-        return sum(len(job.exchanges(tensor)) for tensor in range(len(tensors))) * workers * 2
-    if spec.pattern == "parameter-server":
-        return len(tensors) * workers * 2
-    chunks = sum(min(workers, packets(tensor.elements)) for tensor in tensors)
-    return chunks * (workers - 1) * 2
-
-
-def bound_of(spec: JobSpec, tensor: Tensor, leg: Leg, iteration: int, settings: TransportSettings) -> Bound:
-    """What a message of a tensor may lose."""
-    if tensor.must_arrive or settings.kind == "tcp":
-        return RELIABLE
-    bounds, workers = spec.bounds(settings), len(spec.workers)
-    if spec.pattern != "parameter-server" and chunks_must_arrive(tensor, workers, settings):
-        return RELIABLE
-    if spec.pattern != "ring":
-        return bounds.closed(iteration) if leg is Leg.PUSH else bounds.pull(iteration)
-    if leg is Leg.PULL:
-        return RELIABLE
-    return hop_bound(bounds.push(iteration), workers)
+    """Return how many messages an iteration has."""
+    return sum(1 for _ in pattern_of(spec.pattern).messages(spec.traffic(settings, tensors)))

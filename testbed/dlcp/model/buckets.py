@@ -23,8 +23,9 @@ class SmallBucket:
     of_workload: bool
 
 
-def small_bucket(job: Job, workload: Workload | None, scaling: Scaling | None) -> SmallBucket | None:
-    """None when a job's buckets hold MIN_BUCKET_PACKETS or more. Without a workload or a scaling the bucket counts."""
+def small_bucket(job: Job, workload: Workload | None, scaling: Scaling | None, pieces: int) -> SmallBucket | None:
+    """Return None when a job's messages hold MIN_BUCKET_PACKETS or more. Without a workload or a scaling the bucket
+    counts. pieces: into how many messages the job's pattern cuts a bucket."""
     size, why, of_workload = float(job.bucket_bytes), "bucket", False
     if isinstance(workload, Profile) and scaling is not None:
         scale = job.scale(scaling.byte_scale)
@@ -32,8 +33,8 @@ def small_bucket(job: Job, workload: Workload | None, scaling: Scaling | None) -
         shared = f", shared by {len(job.servers)} server(s)," if job.servers else ""
         if share < size:
             size, why, of_workload = share, f"{workload.name} at byte_scale {scale:g}{shared} is", True
-    if job.pattern != "parameter-server":
-        size, why = size / len(job.workers), f"{why} in {len(job.workers)} chunks, each"
+    if pieces > 1:
+        size, why = size / pieces, f"{why} in {pieces} chunks, each"
     packets = size / PAYLOAD_BYTES
     if packets >= MIN_BUCKET_PACKETS:
         return None

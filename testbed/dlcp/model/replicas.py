@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
-def drift_lasts(pattern: str) -> bool:
-    """Whether what a pull lost is mended by no later one: in a transpose, whose pulls carry means, not parameters."""
-    return pattern == "transpose"
+def drift_lasts(run: Mapping[str, Any]) -> bool:
+    """Return whether no later pull mends what one lost. run: a result's definition (RunResult.run). Definitions that do
+    not say it are of the time when this was so in a transpose alone."""
+    said = run.get("drift_lasts")
+    return run.get("job", {}).get("pattern") == "transpose" if said is None else bool(said)
 
 
 def may_differ(iterations: Iterable[int], lossy_pulls: Iterable[int], *, lasts: bool) -> set[int]:
     """Those iterations after which workers need not hold the same parameters.
 
     lossy_pulls: iterations of which a pull lost something (one that might have lost, and did not, excuses nothing).
-    lasts: drift_lasts of the job's pattern: then all later iterations are excused, too.
+    lasts: whether no later pull mends it (drift_lasts of the job's pattern); then all later iterations are excused,
+    too.
     """
     lossy = set(lossy_pulls)
     if not lossy or not lasts:

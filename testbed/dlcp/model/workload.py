@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import permutations
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -127,17 +126,14 @@ def partners(entry: Incast | Poisson | Constant, source: str) -> tuple[str, ...]
     return tuple(sink for sink in entry.sinks if sink != source)
 
 
-Pattern = Literal["parameter-server", "ring", "transpose"]
-
-
 Shards = Literal["shuffled", "by-class"]
 
 
 class Job(Frozen):
     """A training job placed on hosts: data parallel, synchronous.
 
-    pattern: gradients are summed by parameter servers on hosts of their own, or all-reduced by the workers: round a
-    ring, or in a transpose, where each is the server of one piece of every tensor.
+    pattern: how gradients are exchanged, a file in patterns/: summed by parameter servers on hosts of their own, or
+    all-reduced by the workers.
     iterations: how many the job runs. bucket_bytes: layers are fused into buckets of about this many bytes on
     the emulated wire (BytePS and DDP do the same); a much bigger layer is cut into several, which spread over servers.
     warmup_iterations: left out of iteration and message statistics (cold windows, first touch).
@@ -157,7 +153,7 @@ class Job(Frozen):
     workload: str
     workers: tuple[str, ...] = Field(min_length=1)
     servers: tuple[str, ...] = ()
-    pattern: Pattern = "parameter-server"
+    pattern: str = "parameter-server"
     iterations: int = Field(ge=2, le=100_000)
     warmup_iterations: int = Field(default=1, ge=0)
     bucket_bytes: Size = Field(default=40_000, alias="bucket")
@@ -178,34 +174,6 @@ class Job(Frozen):
     def scale(self, of_experiment: float) -> float:
         """What its messages are divided by. of_experiment: the experiment's byte_scale."""
         return (self.byte_scale or of_experiment) if self.byte_scaled else 1.0
-
-    @property
-    def exchanges(self) -> list[tuple[str, str]]:
-        """(host, host): who sends gradients to whom; every worker to every server, to the next or to all others."""
-        if self.pattern == "ring":
-            return ring_of(self.workers)
-        if self.pattern == "transpose":
-            return list(permutations(self.workers, 2))
-        return [(worker, server) for worker in self.workers for server in self.servers]
-
-    @property
-    def journeys(self) -> list[tuple[str, str]]:
-        """(from, to) of all that an iteration moves, each of as many bytes: exchanges, and what comes back of them."""
-        if self.pattern == "ring":
-            return self.exchanges
-        return self.exchanges + [(sink, source) for source, sink in self.exchanges]
-
-    @property
-    def share_of_journey(self) -> float:
-        """Of a gradient's bytes, what each of the journeys carries in one iteration."""
-        if self.pattern == "ring":
-            return 2 * (1 - 1 / len(self.workers))
-        return 1 / len(self.servers or self.workers)
-
-
-def ring_of(workers: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Each worker of a ring and the one that it sends to."""
-    return list(zip(workers, workers[1:] + workers[:1], strict=True))
 
 
 MOST_SOURCE_PORTS = 16
@@ -306,8 +274,8 @@ class TransportSettings(Frozen):
     tag_all: messages of which nothing may be lost are measured and tagged like bounded ones. resend_last: what is sent
     again waits for the end of its message's first pass. demote_after_bytes: each time that a message has sent so many,
     it travels one queue lower. early_close: see EarlyClose; phases: see PhaseBound.
-    For a transpose alone: at_once: see TransposeAllReduce; hadamard: what travels is a code that spreads losses;
-    time_bounds: stages are closed in time.
+    For patterns that bound stages alone: at_once: see TransposeAllReduce; hadamard: what travels is a code that spreads
+    losses; time_bounds: stages are closed in time.
     """
 
     kind: Literal["tcp", "dlcp", "masked"]

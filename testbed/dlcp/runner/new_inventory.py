@@ -18,6 +18,7 @@ from dlcp.model.loading.experiment_files import (
 )
 from dlcp.model.loading.explain import did_you_mean
 from dlcp.model.topology import Graph
+from dlcp.runner.planning.check_patterns import check_patterns
 
 
 def make_inventory(name: str, facts: Path | None) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def _topology(name: str) -> tuple[str | Mapping[str, Any], Graph]:
         raise Problem(name, "neither a topology nor an experiment, nor a file of one", did_you_mean(name, known))
     path = find_experiment(name)
     raw = read_document(path).get(("topology",))
-    loaded = load_experiment(path)
+    loaded = check_patterns(load_experiment(path))
     if loaded.experiment is None:
         raise Problems(loaded.problems)
     if isinstance(raw, str) and raw in topology_names():

@@ -10,6 +10,7 @@ from dlcp.model.base import Frozen
 from dlcp.model.experiment import Scaling
 from dlcp.model.qos import QosIntent
 from dlcp.model.workload import HostSettings, Job, TransportSettings, Workload
+from dlcp.patterns import names_where, pattern_of
 
 
 class UnfitError(ValueError):
@@ -24,11 +25,10 @@ class UnfitError(ValueError):
 
 def refuse_all_but_servers(job: Job) -> None:
     """UnfitError for a job whose gradients are not summed by parameter servers."""
-    if job.pattern != "parameter-server":
-        raise UnfitError(
-            "compression", f"codes are merged by parameter servers, a {job.pattern} has none",
-            "pattern: parameter-server",
-        )  # fmt: skip
+    pattern = pattern_of(job.pattern)
+    if not pattern.sums_at_servers:
+        what = f"codes are merged by parameter servers, a {pattern.name} has none"
+        raise UnfitError("compression", what, f"pattern: {names_where(lambda other: other.sums_at_servers)}")
 
 
 def settings_for(scheme: Scheme, scaling: Scaling) -> TransportSettings:

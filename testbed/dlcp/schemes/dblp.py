@@ -10,6 +10,7 @@ from dlcp.model.experiment import Scaling
 from dlcp.model.qos import QosIntent
 from dlcp.model.units import Fraction
 from dlcp.model.workload import MOST_WINDOW_PACKETS, HostSettings, Job, PhaseBound, TransportSettings, Workload
+from dlcp.patterns import pattern_of
 from dlcp.schemes._plain_intent import control_reserved_knob, plain_intent
 from dlcp.schemes.base import Scheme, UnfitError
 from dlcp.schemes.dlcp import LossBound, number, resolved
@@ -63,7 +64,7 @@ class Dblp(Scheme):
 
     def for_job(self, job: Job, workload: Workload) -> Self:
         """The preset as the workload's number, and how often to check."""
-        if job.pattern != "parameter-server":
+        if not pattern_of(job.pattern).sums_at_servers:
             what = f"servers announce DBLP's bounds; job of {workload.name} is a {job.pattern}"
             raise UnfitError("loss_bound", what, "leave it out of this experiment")
         every = self.check_every or max(2, job.iterations // 10)

@@ -19,6 +19,7 @@ from dlcp.model.workload import (
     TransportSettings,
     Workload,
 )
+from dlcp.patterns import names_where, pattern_of
 from dlcp.schemes._plain_intent import control_reserved_knob
 from dlcp.schemes.base import Scheme, UnfitError, refuse_all_but_servers
 from dlcp.transport.contract.tensors import data_queues
@@ -215,17 +216,12 @@ class Dlcp(Scheme):
             refuse_all_but_servers(job)
             if job.record_holes:
                 raise UnfitError("compression", "holes are recorded of gradients, not of their codes", "none")
-        if job.pattern == "ring" and self.holes == "last":
-            raise UnfitError("holes", "a ring sums on the way and has no worker's last gradient", "zero or rescale")
-        if job.pattern == "ring" and self.pull_loss_bound:
-            raise UnfitError(
-                "pull_loss_bound", "the all-gather of a ring loses nothing", "0, or pattern: parameter-server"
-            )
-        if job.pattern == "transpose" and self.pull_loss_bound:
-            raise UnfitError(
-                "pull_loss_bound", "the results of a transpose are means, so a full sync would mend no drift",
-                "0, or pattern: parameter-server",
-            )  # fmt: skip
+        pattern = pattern_of(job.pattern)
+        if self.holes == "last" and pattern.no_last_gradient:
+            raise UnfitError("holes", f"a {pattern.name} {pattern.no_last_gradient}", "zero or rescale")
+        if self.pull_loss_bound and pattern.no_lossy_pulls:
+            others = names_where(lambda other: not other.no_lossy_pulls)
+            raise UnfitError("pull_loss_bound", pattern.no_lossy_pulls, f"0, or pattern: {others}")
         schedule = tuple(
             (done, resolved("loss_bound_schedule", bound, workload)) for done, bound in self.loss_bound_schedule
         )

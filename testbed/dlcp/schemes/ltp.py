@@ -10,6 +10,7 @@ from dlcp.model.experiment import Scaling
 from dlcp.model.qos import QosIntent
 from dlcp.model.units import Fraction
 from dlcp.model.workload import EarlyClose, HostSettings, Job, TransportSettings, Workload
+from dlcp.patterns import pattern_of
 from dlcp.schemes._plain_intent import control_reserved_knob, plain_intent
 from dlcp.schemes.base import Scheme, UnfitError
 
@@ -57,7 +58,7 @@ class Ltp(Scheme):
 
     def for_job(self, job: Job, workload: Workload) -> Self:
         """Loss is for gradients on their way to a parameter server."""
-        if job.pattern != "parameter-server":
+        if not pattern_of(job.pattern).sums_at_servers:
             what = f"LTP closes what workers send to parameter servers; job of {workload.name} is a {job.pattern}"
             raise UnfitError("fraction", what, "leave it out of this experiment")
         return self

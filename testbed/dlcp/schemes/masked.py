@@ -13,6 +13,7 @@ from dlcp.model.masks import RECORDED, MaskSettings, Order, Spread
 from dlcp.model.qos import QosIntent
 from dlcp.model.units import Fraction
 from dlcp.model.workload import HostSettings, Job, Training, TransportSettings, Workload
+from dlcp.patterns import names_where, pattern_of
 from dlcp.schemes.base import Scheme, UnfitError
 
 
@@ -80,11 +81,9 @@ class Masked(Scheme):
         if not isinstance(workload, Training):
             what = f"workload {workload.name} only waits for its compute: there is nothing that loss could harm"
             raise UnfitError("loss", what, "a workload of kind training")
-        if job.pattern != "parameter-server":
-            raise UnfitError(
-                "holes", f"gradients are summed as a parameter server does, not by pattern {job.pattern}",
-                "pattern: parameter-server",
-            )  # fmt: skip
+        if not pattern_of(job.pattern).sums_at_servers:
+            what = f"gradients are summed as a parameter server does, not by pattern {job.pattern}"
+            raise UnfitError("holes", what, f"pattern: {names_where(lambda other: other.sums_at_servers)}")
         if self.spread in ("in-turn", "one-worker") and self.loss * len(job.workers) > 1:
             what = f"one of {len(job.workers)} workers cannot lose what all lose together at {self.loss:g}"
             raise UnfitError("spread", what, f"a loss of at most 1/{len(job.workers)}")

@@ -10,6 +10,7 @@ from dlcp.model.experiment import Scaling
 from dlcp.model.qos import QosIntent
 from dlcp.model.units import Fraction
 from dlcp.model.workload import HostSettings, Job, TimeBounds, TransportSettings, Workload
+from dlcp.patterns import names_where, pattern_of
 from dlcp.schemes._plain_intent import control_reserved_knob, plain_intent
 from dlcp.schemes.base import Scheme, UnfitError
 
@@ -70,9 +71,10 @@ class OptiReduce(Scheme):
 
     def for_job(self, job: Job, workload: Workload) -> Self:
         """See Scheme: for jobs whose workers sum among themselves, long enough to be bounded."""
-        if job.pattern != "transpose":
+        if not pattern_of(job.pattern).bounds_stages:
             what = f"workers sum among themselves, this job has the pattern {job.pattern}"
-            raise UnfitError("pattern", what, "a job with pattern: transpose")
+            others = names_where(lambda other: other.bounds_stages)
+            raise UnfitError("pattern", what, f"a job with pattern: {others}")
         if self.warmup >= job.iterations:
             what = f"{self.warmup} measured iterations leave none of {job.iterations} to bound"
             raise UnfitError("warmup", what, "a longer job, or fewer measured iterations")

@@ -10,6 +10,7 @@ from dlcp.model.experiment import Scaling
 from dlcp.model.qos import QosIntent
 from dlcp.model.units import Size
 from dlcp.model.workload import Job, TransportSettings, Workload
+from dlcp.patterns import pattern_of
 from dlcp.schemes.base import UnfitError
 from dlcp.schemes.tcp_tuned import TcpTuned
 
@@ -46,7 +47,7 @@ class P3(TcpTuned):
 
     def for_job(self, job: Job, workload: Workload) -> Self:
         """See Scheme."""
-        if job.pattern != "parameter-server":
+        if not pattern_of(job.pattern).sums_at_servers:
             what = f"P3 schedules pushes to parameter servers; job of {workload.name} is a {job.pattern}"
             raise UnfitError("slice", what, "leave it out of this experiment, or take bytescheduler")
         return super().for_job(job, workload)

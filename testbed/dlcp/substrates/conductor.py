@@ -22,11 +22,11 @@ from dlcp.agents.job_spec import JobSpec
 from dlcp.agents.records import Columns
 from dlcp.model.base import OnProgress
 from dlcp.model.faults import mean_rate_bps
-from dlcp.model.replicas import drift_lasts
 from dlcp.model.result import TABLES, RunResult, Tenant
 from dlcp.model.tables import write_columns, write_rows
 from dlcp.model.units import show_fraction
 from dlcp.model.workload import TransportSettings
+from dlcp.patterns import pattern_of
 from dlcp.substrates import fidelity, result_audit
 from dlcp.substrates.ideal import ideal_communication_s, ideal_iteration_s, transfers_of, transfers_seen
 from dlcp.substrates.run_plan import RunPlan
@@ -338,7 +338,9 @@ def _joined(tables: list[Columns]) -> Columns:
 def _broken_promises(parts: list[_Part], jobs: list[JobResult]) -> str:
     """Of the measured job, and of those beside it by name."""
     found = [
-        result_audit.broken_promises(job.iterations, job.messages, drift_lasts=drift_lasts(part.spec.pattern))
+        result_audit.broken_promises(
+            job.iterations, job.messages, drift_lasts=pattern_of(part.spec.pattern).drift_lasts
+        )
         for part, job in zip(parts, jobs, strict=True)
     ]
     names = ["", *(f"job {part.spec.name}, beside it: " for part in parts[1:])]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from dlcp.agents.job_spec import JobSpec
 from dlcp.model.topology import Graph
-from dlcp.model.workload import TransportSettings, ring_of
-from dlcp.transport.aggregation.ring import chunk_cuts
-from dlcp.transport.contract.tensors import ELEMENT_BYTES
+from dlcp.model.workload import TransportSettings
+from dlcp.patterns import pattern_of
 
 
 @dataclass(frozen=True)
@@ -24,32 +22,9 @@ class Transfer:
 
 
 def transfers_of(spec: JobSpec, settings: TransportSettings) -> list[Transfer]:
-    """Payload of one iteration: every worker to each server and back; in a ring, each to the next, every chunk but one
-    on each leg; in a transpose, every worker to each owner of a chunk and back."""
-    if spec.pattern == "ring":
-        share = 2 * (len(spec.workers) - 1) / len(spec.workers)
-        size_bytes = share * sum(tensor.size_bytes for tensor in spec.tensors(settings))
-        return [Transfer(source, sink, size_bytes) for source, sink in ring_of(spec.workers)]
-    pushes = [
-        Transfer(worker, owner, size)
-        for worker in spec.workers
-        for owner, size in _owned_bytes(spec, settings).items()
-        if owner != worker
-    ]
-    return pushes + [Transfer(push.destination, push.source, push.size_bytes) for push in pushes]
-
-
-def _owned_bytes(spec: JobSpec, settings: TransportSettings) -> dict[str, float]:
-    """Who sums which share of the gradients: a server its tensors, a worker of a transpose its chunk of each."""
-    owners = spec.servers or spec.workers
-    sizes = dict.fromkeys(owners, 0.0)
-    for tensor in spec.tensors(settings):
-        if spec.pattern == "parameter-server":
-            sizes[owners[tensor.server]] += tensor.size_bytes
-            continue
-        for owner, (start, stop) in zip(owners, pairwise(chunk_cuts(tensor.elements, len(owners))), strict=True):
-            sizes[owner] += (stop - start) * ELEMENT_BYTES
-    return sizes
+    """Payload of one iteration, as the job's pattern moves it."""
+    moved = pattern_of(spec.pattern).transfers(spec.traffic(settings))
+    return [Transfer(spec.hosts[source], spec.hosts[sink], size_bytes) for source, sink, size_bytes in moved]
 
 
 def transfers_seen(messages: Mapping[str, Sequence[Any]], iterations: int) -> list[Transfer]:

@@ -16,7 +16,7 @@ def broken_promises(
 ) -> str:
     """One sentence for each promise that the tables `iterations` and `messages` show broken; empty when none is.
 
-    drift_lasts: see dlcp.model.replicas.
+    drift_lasts: see dlcp.patterns.base.
     """
     replicas = _replicas(iterations, messages, drift_lasts)
     return "; ".join(filter(None, (replicas, _bounds(messages), _energy(messages), _accounts(messages))))

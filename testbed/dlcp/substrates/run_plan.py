@@ -14,6 +14,7 @@ from dlcp.model.run import Run
 from dlcp.model.scaling import regime
 from dlcp.model.topology import Graph
 from dlcp.model.workload import HostSettings, TransportSettings
+from dlcp.patterns import pattern_of
 from dlcp.schemes import scheme_class
 from dlcp.schemes.base import Scheme, hosts_for, settings_for
 from dlcp.substrates import provenance
@@ -78,6 +79,7 @@ class RunPlan:
             run={"job": run.job.model_dump(mode="json", exclude=_OF_THE_FABRIC), "workload": run.workload.name,
                  "background": [entry.model_dump(mode="json") for entry in experiment.background],
                  "roles": {"workers": run.job.workers, "servers": run.job.servers},
+                 "drift_lasts": pattern_of(run.job.pattern).drift_lasts,
                  "tenants": [tenant.job_name for tenant in run.tenants]},
             regime=regime(experiment, run.job, _rto_floors(run)),
             knobs=self.scheme.model_dump(mode="json"),

@@ -28,7 +28,7 @@ from dlcp.agents.precise_waits import Deadlines, be_punctual, take_short_turns
 from dlcp.agents.process import probes, profile_job
 from dlcp.agents.process.background import HostTraffic
 from dlcp.agents.process.hello import introduction
-from dlcp.agents.process.rank_factory import Place, make_server, make_worker, note_coding, told_by
+from dlcp.agents.process.rank_factory import make_server, make_worker, note_coding, place_of
 from dlcp.agents.scripts import warm_script
 from dlcp.errors import Problem
 from dlcp.model.workload import TransportSettings
@@ -108,12 +108,12 @@ class Agent:
             parameters: Floats = self._training.initial_parameters()
         else:
             parameters = profile_job.initial_parameters(spec)
-        place = Place(spec, self._settings, self._rank, self._endpoint, tensors, parameters)
+        place = place_of(spec, self._settings, self._rank, self._endpoint, parameters)
         if is_worker:
-            self._role = worker = make_worker(place)
+            self._role = worker = make_worker(spec.pattern, place)
             self._runner = self._worker_runner(spec, worker)
         else:
-            self._role = server = make_server(place)
+            self._role = server = make_server(spec.pattern, place)
             server.expect_first()
             self._runner = lambda at: _serve_all(server)
         return {"tensors": digest(tensors), "parameters_crc32": parameters_crc32(parameters)}
@@ -137,7 +137,7 @@ class Agent:
         """Write this rank's measurements to `path` and return its counters.
 
         waits_late_s: how late each timed wait ended; sched_late_s: their 99th percentile; cpu_busy: share of one core
-        that this process took in the job; costs: see CostMeter; told: see told_by. compute_over_s, compute_over_share:
+        that this process took in the job; costs: see CostMeter; told: Rank.extra. compute_over_s, compute_over_share:
         of a training job that declares its compute, by how much (emulated seconds, at worst) and in which share of the
         iterations a layer's real compute took longer; else 0. compute_late: see Pace.late; None of any other job.
         """
@@ -154,7 +154,7 @@ class Agent:
             "compute_over_s": self._pace.over_s if self._pace is not None else 0.0,
             "compute_over_share": self._pace.over_share if self._pace is not None else 0.0,
             "compute_late": self._pace.late if self._pace is not None else None,
-            "told": told_by(self._role),
+            "told": self._role.extra(),
         }
 
     def evaluate(self) -> dict[str, Any]:

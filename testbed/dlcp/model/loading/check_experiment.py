@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dlcp.errors import Problem
-from dlcp.model.buckets import small_bucket
 from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.loading.check_background import check_background
 from dlcp.model.loading.check_concurrent_jobs import check_beside
@@ -27,7 +26,6 @@ MIN_BUFFER_PACKETS = 10
 """Below it a port drops most of every burst (DESIGN.md, "Scaling a lab into a laptop")."""
 MIN_REPEATS = 5
 """Fewer give no interval worth the name (DESIGN.md, "Results")."""
-MIN_EQUALS = 2
 TRAINING_METRICS = frozenset({"final_accuracy", "time_to_accuracy_s", "steps_to_accuracy"})
 
 Found = tuple[list[Problem], list[Problem]]
@@ -48,7 +46,6 @@ def check_parts(document: Document, parts: Parts) -> Found:
     hosts = graph.hosts if graph is not None else None
     for name, job in parts.jobs.items():
         _check_job(notes, name, job, hosts)
-        _check_bucket(notes, name, job, parts)
         _check_learning(notes, name, job, parts.workloads.get(job.workload))
         _check_compute(notes, name, job, parts)
         _check_byte_scale(notes, name, job, parts.workloads.get(job.workload))
@@ -96,11 +93,6 @@ def _check_job(notes: Notes, name: str, job: Job, hosts: Sequence[str] | None) -
     for i, server in enumerate(job.servers):
         if server in job.workers:
             notes.wrong((*here, "servers", i), f"{server} is a worker of this job already", "one host, one rank")
-    _check_pattern(notes, here, job)
-    if job.record_holes and job.pattern != "parameter-server":
-        why = {"ring": "sums on the way", "transpose": "spreads every gradient over all ranks"}[job.pattern]
-        what = f"a {job.pattern} {why}: no rank sees the holes of one worker's gradient"
-        notes.wrong((*here, "record_holes"), what, "leave it out, or write pattern: parameter-server")
     if job.warmup_iterations >= job.iterations:
         what = f"warmup_iterations {job.warmup_iterations} leave nothing of {job.iterations} iterations to measure"
         loc = (*here, "warmup_iterations")
@@ -124,29 +116,6 @@ def _check_compute(notes: Notes, name: str, job: Job, parts: Parts) -> None:
     undeclared = undeclared_compute(parts.workloads.get(job.workload), parts.scaling)
     if undeclared is not None:
         notes.wrong(("jobs", name, "workload"), undeclared.what, undeclared.hint)
-
-
-def _check_pattern(notes: Notes, here: Loc, job: Job) -> None:
-    """All-reduces are made of workers alone; parameters need a server."""
-    if job.pattern != "parameter-server" and job.servers:
-        named = f"{', '.join(job.servers)} {'is' if len(job.servers) == 1 else 'are'} named"
-        what = f"a {job.pattern} has no servers, but {named}"
-        notes.wrong((*here, "servers"), what, "leave servers out, or write pattern: parameter-server")
-    elif job.pattern != "parameter-server" and len(job.workers) < MIN_EQUALS:
-        what = f"a {job.pattern} of {len(job.workers)} worker reduces nothing"
-        notes.wrong((*here, "workers"), what, f"{MIN_EQUALS} workers or more")
-    elif job.pattern == "parameter-server" and not job.servers:
-        said = notes.document.get((*here, "servers")) is not None
-        what = "`servers` is empty" if said else "`servers` is missing"
-        hint = "at least one host, such as servers: [h1]; or write pattern: ring, or transpose"
-        notes.wrong((*here, "servers") if said else here, what, hint, key=not said)
-
-
-def _check_bucket(notes: Notes, name: str, job: Job, parts: Parts) -> None:
-    """Warn when buckets are so small that loss tolerance has nothing to act on."""
-    small = small_bucket(job, parts.workloads.get(job.workload), parts.scaling)
-    if small is not None:
-        notes.warn(("jobs", name, "workload" if small.of_workload else "bucket"), small.what, small.hint)
 
 
 def _check_byte_scale(notes: Notes, name: str, job: Job, workload: Workload | None) -> None:

@@ -115,8 +115,7 @@ def digest(run: Run) -> RunDigest:
             legs[name] = _durations(messages, counted & mine, d)
     found = _with_losses(messages, on_leg, legs)
     lossy = np.unique(_integers(messages, "iteration")[on_leg["pull"] & (_floats(messages, "lost_bytes") > 0)])
-    lasts = drift_lasts(run.result.run.get("job", {}).get("pattern", ""))
-    drifting = may_differ(ended, lossy.tolist(), lasts=lasts)
+    drifting = may_differ(ended, lossy.tolist(), lasts=drift_lasts(run.result.run))
     return replace(found, drifting=frozenset(drifting), exposed_comm_s=exposed_s)
 
 

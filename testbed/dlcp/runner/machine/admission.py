@@ -12,6 +12,7 @@ from dlcp.model.frames import FRAME_BYTES
 from dlcp.model.topology import Graph
 from dlcp.model.units import show_rate
 from dlcp.model.workload import Job, Workload
+from dlcp.patterns import pattern_of
 from dlcp.runner.machine.calibration import Costs
 from dlcp.runner.machine.scale_down import Scale, scaled_down
 from dlcp.runner.planning.check import Ready
@@ -85,10 +86,11 @@ def load_of(ready: Ready, job_name: str, machine: Machine, *, beside: bool = Tru
     """
     experiment = ready.experiment.of_job(job_name)
     graph, job = experiment.topology.graph, experiment.jobs[job_name]
-    moved = [Transfer(source, sink, 1.0) for source, sink in job.journeys]
+    pattern = pattern_of(job.pattern)
+    moved = [Transfer(source, sink, 1.0) for source, sink in pattern.journeys(job)]
     full_s = ideal_communication_s(graph, moved)
     packets_per_s = len(moved) / full_s / FRAME_BYTES
-    cpu = packets_per_s * _data_packet_s(ready, graph, job.exchanges, machine.costs)
+    cpu = packets_per_s * _data_packet_s(ready, graph, pattern.exchanges(job), machine.costs)
     background_pps, background_cpu = _background(experiment, graph, machine.costs)
     mean_cpu = cpu * _busy_share(job, ready.workloads[job.workload], experiment, full_s)
     usable = machine.cores * machine.share
@@ -221,5 +223,5 @@ def _busy_share(job: Job, workload: Workload, experiment: Experiment, full_s: fl
     if not spec.compute_s:
         return TRAINING_BUSY
     forward_s = sum(layer.forward_s for layer in spec.layers)
-    communication_s = spec.elements * FLOAT_BYTES * job.share_of_journey * full_s
+    communication_s = spec.elements * FLOAT_BYTES * pattern_of(job.pattern).share_of_journey(job) * full_s
     return communication_s / (forward_s + max(spec.compute_s - forward_s, communication_s))

@@ -17,6 +17,7 @@ from dlcp.model.buckets import small_bucket
 from dlcp.model.experiment import Experiment, Scaling
 from dlcp.model.loading.declared_compute import undeclared_compute
 from dlcp.model.units import show_rate
+from dlcp.patterns import pattern_of
 from dlcp.runner.machine.dilation import dilated
 from dlcp.runner.planning.check import Ready
 
@@ -119,8 +120,9 @@ def _new_warnings(ready: Ready, experiment: Experiment) -> list[Problem]:
     warnings = []
     for name, job in experiment.jobs.items():
         workload = ready.workloads[job.workload]
-        small = small_bucket(job, workload, experiment.scaling)
-        if small is not None and small_bucket(job, workload, ready.experiment.scaling) is None:
+        pieces = pattern_of(job.pattern).pieces(len(job.workers))
+        small = small_bucket(job, workload, experiment.scaling, pieces)
+        if small is not None and small_bucket(job, workload, ready.experiment.scaling, pieces) is None:
             where = f"{ready.path}: job {name}, scaled down by {experiment.scaling.scaled_down:g}"
             warnings.append(Problem(where, small.what, small.hint))
     return warnings

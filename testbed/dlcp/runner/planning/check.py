@@ -19,6 +19,7 @@ from dlcp.model.loading.search_record import Search
 from dlcp.model.units import WRITTEN
 from dlcp.model.workload import Workload
 from dlcp.paths import EXPERIMENTS, WORKLOADS
+from dlcp.runner.planning.check_patterns import check_patterns
 from dlcp.runner.planning.check_searches import check_searches
 from dlcp.runner.planning.search_answers import Wanted, answers, wanted
 from dlcp.schemes.base import Scheme, UnfitError, hosts_for
@@ -72,7 +73,7 @@ def scheme_of(choice: SchemeChoice) -> Scheme:
 
 def check(path: Path, workloads: Path = WORKLOADS) -> Checked:
     """Every problem of an experiment file, of its workloads and of its schemes' knobs, in the file's order."""
-    loaded = load_experiment(path, workloads)
+    loaded = check_patterns(load_experiment(path, workloads))
     built, wrong = _build_schemes(loaded.document, loaded.parts)
     if loaded.experiment is not None and not loaded.problems and not wrong:
         wrong = _impossible(loaded.document, loaded.experiment, built)

@@ -10,6 +10,7 @@ from dlcp.model.experiment import Experiment
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
 from dlcp.model.workload import Job, Workload
+from dlcp.patterns import pattern_of
 from dlcp.runner.planning.plan import IN_PROCESS, Cell, Plan
 from dlcp.substrates.ideal import Transfer, ideal_communication_s
 from dlcp.substrates.inprocess.substrate import runs_at_once
@@ -65,7 +66,9 @@ def job_s(job: Job, workload: Workload, experiment: Experiment) -> float:
     spec = plan_job("", job, workload, experiment.scaling, seed=0)
     compute_s = spec.compute_s or UNKNOWN_COMPUTE_S
     size_bytes = spec.elements * FLOAT_BYTES
-    moved = [Transfer(source, sink, size_bytes * job.share_of_journey) for source, sink in job.journeys]
+    pattern = pattern_of(job.pattern)
+    share = pattern.share_of_journey(job)
+    moved = [Transfer(source, sink, size_bytes * share) for source, sink in pattern.journeys(job)]
     moved_s = ideal_communication_s(experiment.topology.graph, moved)
     return job.iterations * (compute_s + moved_s) * OVER_IDEAL
 

@@ -13,6 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -80,6 +81,10 @@ class AllReduceWorker(ABC):
     def finish(self) -> float:
         """Wait for everything that is under way; returns when the last parameters were complete."""
         return self._wait_for(list(range(len(self._tensors))), free=True)
+
+    def extra(self) -> dict[str, Any]:
+        """See Rank: nothing."""
+        return {}
 
     def close(self) -> None:
         """End the thread; call it before the endpoint is closed."""

@@ -142,6 +142,10 @@ class PhaseServer(Server):
         self._summed: dict[int, list[float]] = {}
         self._kept: list[Floats] = []
 
+    def extra(self) -> dict[str, Any]:
+        """See Rank: the bounds that it announced."""
+        return {"phases": {str(iteration): bound for iteration, bound in self.told().items()}}
+
     def told(self) -> dict[int, float]:
         """Iteration → what pushes to it may lose from there on, as all its workers know."""
         return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 from dlcp.transport.contract.endpoint import Completion, Floats
 from dlcp.transport.contract.waiting import Patience
@@ -17,6 +17,9 @@ class Rank(Protocol):
     @property
     def completions(self) -> list[Completion]:
         """In the order in which they were taken."""
+
+    def extra(self) -> dict[str, Any]:
+        """Return what it can tell of its scheme beyond counters, by topic (RunResult.extra); pure JSON."""
 
     def close(self) -> None:
         """End what runs by itself; call it before the endpoint is closed."""

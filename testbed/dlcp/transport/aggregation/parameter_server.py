@@ -14,7 +14,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -105,6 +105,10 @@ class ServedRank(ABC):
         self._endpoint = endpoint
         self._tensors = tensors
         self._bounds = bounds
+
+    def extra(self) -> dict[str, Any]:
+        """See Rank: nothing."""
+        return {}
 
     def close(self) -> None:  # noqa: B027 - a rank without a thread has nothing to end
         """Nothing runs by itself here."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 
@@ -62,6 +63,10 @@ class TransposeWorker(AllReduceWorker):
     def completions(self) -> list[Completion]:
         """Of every message at this rank so far."""
         return self._transpose.completions
+
+    def extra(self) -> dict[str, Any]:
+        """See Rank: the times of its stages, where they are bounded."""
+        return {} if self.stage_times is None else {"stage_times": self.stage_times.told()}
 
     def _start(self, tensor: int, iteration: int, gradient: Floats) -> float:
         if tensor not in self._codes:

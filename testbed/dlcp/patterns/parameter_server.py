@@ -1,0 +1,114 @@
+"""Workers push gradients to servers on hosts of their own, each of which sums some of the tensors, and pull parameters
+from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from dlcp.patterns.base import Members, Message, Pattern, Place, Traffic
+from dlcp.transport.aggregation.interfaces import GradientServer, GradientWorker
+from dlcp.transport.contract.endpoint import Leg
+
+
+class ParameterServer(Pattern):
+    """Every worker exchanges every tensor with the server that owns it."""
+
+    has_servers: ClassVar[bool] = True
+    min_workers: ClassVar[int] = 1
+    sums_at_servers: ClassVar[bool] = True
+    no_recorded_holes: ClassVar[str] = ""
+    no_last_gradient: ClassVar[str] = ""
+    no_lossy_pulls: ClassVar[str] = ""
+
+    def exchanges(self, job: Members) -> list[tuple[str, str]]:
+        """Return every worker with every server."""
+        return [(worker, server) for worker in job.workers for server in job.servers]
+
+    def share_of_journey(self, job: Members) -> float:
+        """Return one server's share of the tensors."""
+        return 1 / len(job.servers)
+
+    def peers(self, rank: int, workers: int, servers: int) -> tuple[int, ...]:
+        """Return all servers of a worker, all workers of a server."""
+        return tuple(range(workers, workers + servers) if rank < workers else range(workers))
+
+    def messages(self, traffic: Traffic) -> Iterator[Message]:
+        """Yield a push and a pull for each tensor and worker; where gradients are compressed, for each round."""
+        if traffic.settings.compression is not None:
+            yield from _coded_messages(traffic)
+            return
+        for number, tensor in enumerate(traffic.tensors):
+            server = traffic.workers + tensor.server
+            for worker in traffic.worker_ranks:
+                for leg, source, sink in ((Leg.PUSH, worker, server), (Leg.PULL, server, worker)):
+                    yield Message(
+                        source, sink, number, leg, number, tensor.elements, tensor.size_bytes,
+                        must_arrive=tensor.must_arrive,
+                    )  # fmt: skip
+
+    def worker(self, place: Place) -> GradientWorker:
+        """Make the worker that the settings' compression or phases need, or the plain one."""
+        from dlcp.transport.aggregation.compressed_server import CompressedWorker
+        from dlcp.transport.aggregation.dblp import PhaseWorker
+        from dlcp.transport.aggregation.parameter_server import Worker, declare
+
+        traffic, settings, tensors = place.traffic, place.traffic.settings, place.traffic.tensors
+        servers, bounds = traffic.server_ranks, traffic.bounds
+        if settings.compression is not None:
+            job, update = traffic.coded, place.optimizer
+            compressors = job.compressors(place.rank, place.seed, update.momentum)
+            return CompressedWorker(
+                place.endpoint, job, compressors, servers, place.parameters, job.update(update), bounds=bounds
+            )
+        if settings.phases is not None:
+            return PhaseWorker(place.endpoint, tensors, servers, place.parameters, settings, bounds)
+        declare(place.endpoint, tensors, settings)
+        return Worker(place.endpoint, tensors, servers, place.parameters, bounds=bounds)
+
+    def server(self, place: Place) -> GradientServer:
+        """Make the server that the settings' compression or phases need, or the plain one."""
+        from dlcp.transport.aggregation.compressed_server import CompressedServer
+        from dlcp.transport.aggregation.dblp import PhaseServer
+        from dlcp.transport.aggregation.ltp import EarlyClosing
+        from dlcp.transport.aggregation.parameter_server import Server, declare
+
+        traffic, settings, tensors = place.traffic, place.traffic.settings, place.traffic.tensors
+        workers, bounds = traffic.worker_ranks, traffic.bounds
+        index = place.rank - traffic.workers
+        if settings.compression is not None:
+            job = traffic.coded
+            compressors = job.compressors(-1, place.seed, 0.0)
+            return CompressedServer(place.endpoint, job, compressors, index, workers, bounds=bounds)
+        if settings.phases is not None:
+            return PhaseServer(
+                place.endpoint, tensors, index, workers, place.parameters, place.optimizer, settings, bounds,
+                record_holes=place.record_holes,
+            )  # fmt: skip
+        declare(place.endpoint, tensors, settings)
+        return Server(
+            place.endpoint, tensors, index, workers, place.parameters, place.optimizer,
+            bounds=bounds, holes=settings.holes, record_holes=place.record_holes,
+            closing=EarlyClosing(settings.early_close) if settings.early_close else None,
+        )  # fmt: skip
+
+
+def _coded_messages(traffic: Traffic) -> Iterator[Message]:
+    """Yield the codes of every round. A tensor that takes several rounds stands in the first."""
+    job = traffic.coded
+    for index, tensor in enumerate(traffic.tensors):
+        server = traffic.workers + tensor.server
+        for round_, exchange in enumerate(job.exchanges(index)):
+            for worker in traffic.worker_ranks:
+                for leg, code, source, sink in (
+                    (Leg.PUSH, exchange.push, worker, server),
+                    (Leg.PULL, exchange.pull, server, worker),
+                ):
+                    yield Message(
+                        source, sink, job.number(index, round_, leg), leg, index, code.elements,
+                        0 if round_ else tensor.size_bytes, dtype=code.dtype, variable=code.variable,
+                        must_arrive=leg is Leg.PULL or job.must_arrive(tensor, code),
+                    )  # fmt: skip
+
+
+PATTERN = ParameterServer
