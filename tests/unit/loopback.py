@@ -59,14 +59,14 @@ def ranks(settings: TransportSettings, workers: int, servers: int) -> Iterator[l
     worker_ranks, server_ranks = range(workers), range(workers, workers + servers)
     meets = {rank: (tuple(server_ranks), tuple(server_ranks)) for rank in worker_ranks}
     meets |= {rank: (tuple(worker_ranks), ()) for rank in server_ranks}
-    with _meeting(settings, meets) as endpoints:
+    with meeting(settings, meets) as endpoints:
         yield endpoints
 
 
 @contextmanager
 def ring(settings: TransportSettings, size: int) -> Iterator[list[Endpoint]]:
     """Endpoints of all ranks, each connected with its two neighbours."""
-    with _meeting(settings, {rank: (neighbours(rank, size), connects_to(rank, size)) for rank in range(size)}) as found:
+    with meeting(settings, {rank: (neighbours(rank, size), connects_to(rank, size)) for rank in range(size)}) as found:
         yield found
 
 
@@ -74,15 +74,15 @@ def ring(settings: TransportSettings, size: int) -> Iterator[list[Endpoint]]:
 def transpose(settings: TransportSettings, size: int) -> Iterator[list[Endpoint]]:
     """Endpoints of all ranks, each connected with all others."""
     meets = {rank: (all_to_all.others(rank, size), all_to_all.connects_to(rank, size)) for rank in range(size)}
-    with _meeting(settings, meets) as found:
+    with meeting(settings, meets) as found:
         yield found
 
 
 @contextmanager
-def _meeting(
+def meeting(
     settings: TransportSettings, meets: dict[int, tuple[tuple[int, ...], tuple[int, ...]]]
 ) -> Iterator[list[Endpoint]]:
-    """meets: rank → (its peers, those that it connects to)."""
+    """Endpoints of all ranks. meets: rank → (its peers, those that it connects to)."""
     port = free_port()
 
     def open_rank(rank: int) -> Endpoint:

@@ -140,6 +140,11 @@ class Pattern(ABC):
     def __init__(self, name: str) -> None:
         self.name = name
 
+    @property
+    def a_name(self) -> str:
+        """Its name with the indefinite article, for texts."""
+        return f"{'an' if self.name[0] in 'aeiou' else 'a'} {self.name}"
+
     @abstractmethod
     def exchanges(self, job: Members) -> list[tuple[str, str]]:
         """Return (from, to), hosts: who sends gradients to whom."""
@@ -193,4 +198,4 @@ class Pattern(ABC):
 
     def server(self, place: Place) -> GradientServer:
         """Make the server of a rank; its tensors are agreed with the transport. Only where the pattern has servers."""
-        raise ValueError(f"a {self.name} has no servers")
+        raise ValueError(f"{self.a_name} has no servers")

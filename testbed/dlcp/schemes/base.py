@@ -27,7 +27,7 @@ def refuse_all_but_servers(job: Job) -> None:
     """UnfitError for a job whose gradients are not summed by parameter servers."""
     pattern = pattern_of(job.pattern)
     if not pattern.sums_at_servers:
-        what = f"codes are merged by parameter servers, a {pattern.name} has none"
+        what = f"codes are merged by parameter servers, {pattern.a_name} has none"
         raise UnfitError("compression", what, f"pattern: {names_where(lambda other: other.sums_at_servers)}")
 
 

@@ -64,8 +64,9 @@ class Dblp(Scheme):
 
     def for_job(self, job: Job, workload: Workload) -> Self:
         """The preset as the workload's number, and how often to check."""
-        if not pattern_of(job.pattern).sums_at_servers:
-            what = f"servers announce DBLP's bounds; job of {workload.name} is a {job.pattern}"
+        pattern = pattern_of(job.pattern)
+        if not pattern.sums_at_servers:
+            what = f"servers announce DBLP's bounds; job of {workload.name} is {pattern.a_name}"
             raise UnfitError("loss_bound", what, "leave it out of this experiment")
         every = self.check_every or max(2, job.iterations // 10)
         bound = resolved("loss_bound", self.loss_bound, workload)

@@ -218,7 +218,7 @@ class Dlcp(Scheme):
                 raise UnfitError("compression", "holes are recorded of gradients, not of their codes", "none")
         pattern = pattern_of(job.pattern)
         if self.holes == "last" and pattern.no_last_gradient:
-            raise UnfitError("holes", f"a {pattern.name} {pattern.no_last_gradient}", "zero or rescale")
+            raise UnfitError("holes", f"{pattern.a_name} {pattern.no_last_gradient}", "zero or rescale")
         if self.pull_loss_bound and pattern.no_lossy_pulls:
             others = names_where(lambda other: not other.no_lossy_pulls)
             raise UnfitError("pull_loss_bound", pattern.no_lossy_pulls, f"0, or pattern: {others}")

@@ -58,8 +58,9 @@ class Ltp(Scheme):
 
     def for_job(self, job: Job, workload: Workload) -> Self:
         """Loss is for gradients on their way to a parameter server."""
-        if not pattern_of(job.pattern).sums_at_servers:
-            what = f"LTP closes what workers send to parameter servers; job of {workload.name} is a {job.pattern}"
+        pattern = pattern_of(job.pattern)
+        if not pattern.sums_at_servers:
+            what = f"LTP closes what workers send to parameter servers; job of {workload.name} is {pattern.a_name}"
             raise UnfitError("fraction", what, "leave it out of this experiment")
         return self
 

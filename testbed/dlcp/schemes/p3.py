@@ -47,8 +47,9 @@ class P3(TcpTuned):
 
     def for_job(self, job: Job, workload: Workload) -> Self:
         """See Scheme."""
-        if not pattern_of(job.pattern).sums_at_servers:
-            what = f"P3 schedules pushes to parameter servers; job of {workload.name} is a {job.pattern}"
+        pattern = pattern_of(job.pattern)
+        if not pattern.sums_at_servers:
+            what = f"P3 schedules pushes to parameter servers; job of {workload.name} is {pattern.a_name}"
             raise UnfitError("slice", what, "leave it out of this experiment, or take bytescheduler")
         return super().for_job(job, workload)
 

@@ -27,7 +27,7 @@ def make_worker(pattern: str, place: Place) -> GradientWorker:
     """Make the worker that the job's pattern and the settings need; its tensors are agreed with the transport."""
     found = pattern_of(pattern)
     if place.traffic.settings.compression is not None and not found.sums_at_servers:
-        raise ValueError(f"compressed gradients are merged by parameter servers, not by a {pattern}")
+        raise ValueError(f"compressed gradients are merged by parameter servers, not by {found.a_name}")
     return found.worker(place)
 
 

@@ -42,12 +42,12 @@ def _check_ranks(notes: Notes, here: Loc, job: Job, pattern: Pattern) -> None:
     """Servers where the pattern has some, and workers enough to exchange anything."""
     if job.servers and not pattern.has_servers:
         named = f"{', '.join(job.servers)} {'is' if len(job.servers) == 1 else 'are'} named"
-        what = f"a {pattern.name} has no servers, but {named}"
+        what = f"{pattern.a_name} has no servers, but {named}"
         hint = f"leave servers out, or write pattern: {names_where(lambda other: other.has_servers)}"
         notes.wrong((*here, "servers"), what, hint)
     elif len(job.workers) < pattern.min_workers:
         count = f"{len(job.workers)} {'worker' if len(job.workers) == 1 else 'workers'}"
-        what = f"a {pattern.name} of {count} reduces nothing"
+        what = f"{pattern.a_name} of {count} reduces nothing"
         notes.wrong((*here, "workers"), what, f"{pattern.min_workers} workers or more")
     elif pattern.has_servers and not job.servers:
         said = notes.document.get((*here, "servers")) is not None
@@ -59,7 +59,7 @@ def _check_ranks(notes: Notes, here: Loc, job: Job, pattern: Pattern) -> None:
 
 def _check_holes(notes: Notes, here: Loc, job: Job, pattern: Pattern) -> None:
     if job.record_holes and pattern.no_recorded_holes:
-        what = f"a {pattern.name} {pattern.no_recorded_holes}: no rank sees the holes of one worker's gradient"
+        what = f"{pattern.a_name} {pattern.no_recorded_holes}: no rank sees the holes of one worker's gradient"
         hint = f"leave it out, or write pattern: {names_where(lambda other: not other.no_recorded_holes)}"
         notes.wrong((*here, "record_holes"), what, hint)
 
