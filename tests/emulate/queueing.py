@@ -10,6 +10,8 @@ import heapq
 import os
 import socket
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -38,6 +40,22 @@ MOST_SOFTIRQ_WAIT = 0.02
 
 LATEST_S = 0.001
 """A machine whose wake-ups ahead of all processes come so late is late with its shapers too."""
+LONGEST_STALL_S = 0.005
+"""A core that stood still for so long, once, may have moved a mean: a stall of X s at load ρ delays the frames of the
+next X / (1 - ρ) s by up to X, all of it in the lowest class."""
+STALL_PROBE = """
+import os, select, sys, time
+os.sched_setaffinity(0, {int(sys.argv[1])})
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(2))
+longest_s, due_s = 0.0, time.monotonic()
+print(flush=True)
+while not select.select([0], [], [], 0)[0]:
+    due_s = max(due_s + 0.002, time.monotonic() - 1)
+    time.sleep(max(0.0, due_s - time.monotonic()))
+    longest_s = max(longest_s, time.monotonic() - due_s)
+print(longest_s)
+"""
+"""A process of one core ahead of all others, which wakes every 2 ms until its input ends: how late it was at most."""
 _PORT = 9000
 _SO_TIMESTAMPNS = 35
 _SETTLE_S = 0.05
@@ -202,6 +220,8 @@ def business(machine: dict[str, float]) -> str:
         told.append(f"{machine['cpu_busy']:.0%} of the CPU was busy")
     if machine["softirq_wait"] > MOST_SOFTIRQ_WAIT:
         told.append(f"the kernel's network work waited for a core for {machine['softirq_wait']:.1%} of the time")
+    if machine["stall_s"] > LONGEST_STALL_S:
+        told.append(f"a core stood still for {machine['stall_s'] * 1e3:.0f} ms")
     return " and ".join(told)
 
 
@@ -218,10 +238,30 @@ def softirq_wait_s() -> float:
     return waited_ns / 1e9
 
 
+class StallProbes:
+    """A STALL_PROBE on each core while the block runs."""
+
+    def __enter__(self) -> StallProbes:
+        self._probes = [
+            subprocess.Popen(
+                [sys.executable, "-ISc", STALL_PROBE, str(core)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+            for core in sorted(os.sched_getaffinity(0))
+        ]
+        for probe in self._probes:
+            assert probe.stdout is not None
+            probe.stdout.readline()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.longest_s = max(float(probe.communicate()[0]) for probe in self._probes)
+
+
 class Watch:
     """What disturbs a measurement while the block runs. late_s: to be filled with how late the measurer woke."""
 
     def __enter__(self) -> Watch:
+        self._stalls = StallProbes().__enter__()
         self._monitor = MachineMonitor()
         self._monitor.__enter__()
         self._ticks = _ticks()
@@ -233,11 +273,13 @@ class Watch:
         ended_s = time.monotonic()
         time.sleep(SAMPLE_INTERVAL_S)
         self._monitor.__exit__()
+        self._stalls.__exit__()
         stolen, total = (now - was for now, was in zip(_ticks(), self._ticks, strict=True))
         self.found = {
             "cpu_busy": self._monitor.cpu_busy(self._begun_s, ended_s + SAMPLE_INTERVAL_S),
             "softnet_dropped": self._monitor.softnet_dropped(),
             "stolen": stolen / max(1, total),
+            "stall_s": self._stalls.longest_s,
             "late_p99_s": float(np.quantile(self.late_s, 0.99)) if self.late_s else 0.0,
         }
 
