@@ -31,6 +31,7 @@ def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     yield from standing(tmp_path_factory.mktemp("lab"))
 
 
+@pytest.mark.long
 def test_a_look_predicts_exactly_what_changes_and_changes_nothing(fabric: RunningLab) -> None:
     good = held(fabric)
     code, said = switch(fabric, "diff", "droptail")
@@ -115,6 +116,7 @@ def test_a_switch_that_is_cut_off_after_it_confirmed_is_named_and_a_rollback_men
     assert held(fabric) == good
 
 
+@pytest.mark.long
 def test_who_cannot_be_changed_is_found_before_anybody_is(fabric: RunningLab) -> None:
     good = held(fabric)
     fabric.run(["sh", "-c", "rm -rf /run/dlcp/ssh/*"])  # connections that are open were checked when they were made

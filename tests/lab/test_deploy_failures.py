@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -64,8 +65,13 @@ FAILURES = [
     Failure(step, kind, "ab"[(row + column) % 2], status(step, kind))
     for row, step in enumerate(STEPS)
     for column, kind in enumerate(KINDS)
+    if "DLCP_ALL_WAYS" in os.environ or step == "confirm" or (row + column) % 4 < 2
 ]
-"""The first switch and the middle one by turns, so that both see every step and every kind."""
+"""The first switch and the middle one by turns, so that both see every step and every kind.
+
+Half of the pairs, which still have every step and every kind on both, and all of the last step; with DLCP_ALL_WAYS=1
+every pair, which takes a quarter of an hour.
+"""
 
 
 @pytest.fixture(scope="module")

@@ -216,6 +216,7 @@ def test_another_intent_is_refused_by_both_names(star: RunningLab) -> None:
     assert "s1: for TCP: the intent dlcp is deployed; the run needs tcp" in found["refused"], found
 
 
+@pytest.mark.long
 def test_an_agent_that_is_killed_fails_the_run_with_its_hosts_name(star: RunningLab) -> None:
     deployed(star)
     path = write(star, "killed", "DLCP", job={"iterations": LONG}, time_limit="60 s")

@@ -1,0 +1,92 @@
+"""Whether this machine is in the results of any shipped experiment: a small `dlcp verify machine` for each of them.
+
+    python tests/bench/shipped_loads.py [EXPERIMENT ...] [--repeats 2] [--iterations 3]
+
+Of each experiment that is emulated: the job that takes most of the machine in the mean, under DLCP and under the scheme
+that takes most beside it, at the experiment's own time dilation and at twice that, with few iterations. A believed run
+must have the JCT of the machine twice as fast within 3 %. A row is printed as soon as it is known; all of them take
+half an hour. As root, on a quiet machine. Exits with 1 when a believed run was biased, a run failed, or no run at twice
+the dilation was believed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from typing import Any
+
+from dlcp.errors import Problem, Problems
+from dlcp.model.loading.experiment_files import experiment_names, find_experiment
+from dlcp.runner.machine.admission import load_of, loads_of
+from dlcp.runner.machine.invariance import Options, options_for, summary, sweep
+from dlcp.runner.planning.check import Ready, common_substrate, ready
+from dlcp.runner.preview.outline import as_emulated, this_machine
+
+DEAREST = ("ByteScheduler", "P3", "OptiReduce", "DCTCP over UDP", "TCP tuned", "TCP")
+"""Rivals by what they take of a CPU, the dearest first."""
+
+
+def with_fewer(whole: Ready, job: str, iterations: int) -> Ready:
+    """The experiment with so many iterations of a job and of what runs beside it, one of them warm-up."""
+    jobs = dict(whole.experiment.jobs)
+    for name in (job, *jobs[job].beside):
+        less = {"iterations": min(iterations, jobs[name].iterations), "warmup_iterations": 1, "evaluations": 1}
+        jobs[name] = jobs[name].model_copy(update=less)
+    return replace(whole, experiment=whole.experiment.model_copy(update={"jobs": jobs}))
+
+
+def chosen(name: str, repeats: int, iterations: int) -> tuple[Ready, Options, str] | None:
+    """The sweep of one experiment and what the job takes of the machine; None when it is not emulated."""
+    whole = ready(find_experiment(name))
+    if common_substrate(whole.schemes.values()) != "emulate" or not any(
+        job.measured for job in whole.experiment.jobs.values()
+    ):
+        return None
+    whole, _ = as_emulated(whole)
+    machine = this_machine(fit=whole.experiment.scaling.fit)
+    job = max(loads_of(whole, machine), key=lambda load: load.cpu).job
+    load = load_of(whole, job, machine)
+    labels = [choice.label for choice in whole.experiment.schemes]
+    ours = ["DLCP"] if "DLCP" in labels else labels[-1:]
+    swept = ours + [label for label in DEAREST if label in labels][:1]
+    whole = with_fewer(whole, job, iterations)
+    return whole, options_for(whole, job, swept, (1.0, 2.0), (0.0,), repeats), f"{load.cpu:.2f} of {load.usable:.2f}"
+
+
+def row(name: str, job: str, load: str, found: dict[str, Any]) -> bool:
+    """Print one line a scheme: bias, verdicts; whether all of it holds."""
+    for cell in found["cells"]:
+        if cell["reference"]:
+            continue
+        bias = "none believed" if cell["bias"] is None else f"{cell['bias']:+.1%}"
+        counts = f"{cell['ok']} of {cell['ok'] + cell['suspect'] + cell['failed']} ok"
+        print(f"{name:17} {job:16} {cell['label']:15} {load:13} {bias:>14} {counts:>11}  {cell['verdict']}", flush=True)
+    return not (found["failed"] or found["false_ok"] or found["untrusted"])
+
+
+def main() -> None:
+    """Sweep, print, judge."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT")
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--iterations", type=int, default=3)
+    options = parser.parse_args()
+    holds = True
+    print(f"{'experiment':17} {'job':16} {'scheme':15} {'cores, mean':13} {'bias':>14} {'believed':>11}")
+    for name in options.experiments or experiment_names():
+        try:
+            planned = chosen(name, options.repeats, options.iterations)
+        except (Problem, Problems) as problem:
+            print(f"{name:17} not swept: {' '.join(str(problem).split())}", flush=True)
+            continue
+        if planned is None:
+            continue
+        whole, sweep_options, load = planned
+        trials = sweep(whole, sweep_options, lambda share, text: None, lambda trial: None)
+        holds &= row(name, sweep_options.job, load, summary(whole, sweep_options, trials))
+    sys.exit(not holds)
+
+
+if __name__ == "__main__":
+    main()
