@@ -14,19 +14,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from test_eos_lines import loaded
 
 from dlcp.errors import Problem, Problems
-from dlcp.paths import REPOSITORY
-from dlcp.runner.lab.fabric_plan import PHASES
+from dlcp.paths import REPOSITORY, SWITCH_CONFIGS
+from dlcp.runner.lab.fabric_plan import LINES_PARTS, LINES_ROLE, PHASES, missing_tasks
 from dlcp.switches.vendor.files import example_device, find_intent, intent_names, load_intent
 from dlcp.switches.vendor.render import render
 from dlcp.switches.vendor.systems import load_system, system_names
 
 lines = loaded("dlcp_lines")
 PLAYBOOKS = REPOSITORY / "playbooks"
-BY_PATHS = ("junos", "srlinux", "cumulus")
-INDENTED = ("nxos", "os10")
+WORDS = {
+    system: lines.Words(**said["dlcp_lines"])
+    for system in system_names()
+    if (file := SWITCH_CONFIGS / system / "vars" / "main.yml").is_file()
+    and "dlcp_lines" in (said := yaml.safe_load(file.read_text(encoding="utf-8")))
+}
+BY_PATHS = [system for system, words in WORDS.items() if words.form == "paths"]
+INDENTED = [system for system, words in WORDS.items() if words.form == "indented"]
 FOREIGN = {
     "junos": [
         "set class-of-service schedulers THEIRS priority low",
@@ -51,7 +58,7 @@ def rendered(system: str) -> list[dict[str, Any]]:
 
 def told(running: list[str], said: list[str], system: str) -> list[str]:
     """A candidate configuration of such a system: paths set, paths unset with all below them."""
-    words = lines.WORDS[system]
+    words = WORDS[system]
     for line in said:
         if line.startswith(words.unsets):
             path = words.sets + line.removeprefix(words.unsets)
@@ -68,12 +75,12 @@ def told(running: list[str], said: list[str], system: str) -> list[str]:
 def test_there_and_back_by_paths(system: str) -> None:
     for made in rendered(system):
         before = FOREIGN[system]
-        after = told(before, lines.set_candidate(made, "\n".join(before), system), system)
-        assert lines.kept_digest("\n".join(after), system) == made["digest"]
+        after = told(before, lines.set_candidate(made, "\n".join(before), WORDS[system]), system)
+        assert lines.kept_digest("\n".join(after), WORDS[system]) == made["digest"]
         assert set(before) < set(after)
-        again = told(after, lines.set_candidate(made, "\n".join(after), system, made), system)
+        again = told(after, lines.set_candidate(made, "\n".join(after), WORDS[system], made), system)
         assert sorted(again) == sorted(after)
-        back = told(after, lines.set_restoring("\n".join(before), "\n".join(after), system, [made, {}]), system)
+        back = told(after, lines.set_restoring("\n".join(before), "\n".join(after), WORDS[system], [made, {}]), system)
         assert sorted(back) == sorted(before)
 
 
@@ -82,24 +89,24 @@ def test_one_intent_after_another_by_paths(system: str) -> None:
     """Nothing of the first is left, and taking the second back brings the first."""
     made = rendered(system)
     for first, second in itertools.pairwise(made):
-        fresh = told(FOREIGN[system], lines.set_candidate(second, "\n".join(FOREIGN[system]), system), system)
-        held = told(FOREIGN[system], lines.set_candidate(first, "\n".join(FOREIGN[system]), system), system)
-        after = told(held, lines.set_candidate(second, "\n".join(held), system, first), system)
+        fresh = told(FOREIGN[system], lines.set_candidate(second, "\n".join(FOREIGN[system]), WORDS[system]), system)
+        held = told(FOREIGN[system], lines.set_candidate(first, "\n".join(FOREIGN[system]), WORDS[system]), system)
+        after = told(held, lines.set_candidate(second, "\n".join(held), WORDS[system], first), system)
         assert sorted(after) == sorted(fresh)
-        back = lines.set_restoring("\n".join(held), "\n".join(after), system, [second, first])
+        back = lines.set_restoring("\n".join(held), "\n".join(after), WORDS[system], [second, first])
         assert sorted(told(after, back, system)) == sorted(held)
 
 
 @pytest.mark.parametrize("system", INDENTED)
 def test_another_intent_of_ours_is_taken_off_first(system: str) -> None:
     first, second = rendered(system)[:2]
-    mark = lines.WORDS[system].mark
-    alone = lines.block_candidate(first, "", system)
+    mark = WORDS[system].mark
+    alone = lines.block_candidate(first, "", WORDS[system])
     assert alone == [*first["configuration"].splitlines(), mark.format(first["digest"])]
     running = "\n".join(alone)
-    assert lines.kept_digest(running, system) == first["digest"]
-    assert lines.block_candidate(first, running, system, first) == alone
-    then = lines.block_candidate(second, running, system, first)
+    assert lines.kept_digest(running, WORDS[system]) == first["digest"]
+    assert lines.block_candidate(first, running, WORDS[system], first) == alone
+    then = lines.block_candidate(second, running, WORDS[system], first)
     assert then[0].startswith("no ")
     assert first["digest"] in then[0]
     assert then[1 : 1 + len(first["rollback"].splitlines())] == first["rollback"].splitlines()
@@ -110,30 +117,56 @@ def test_another_intent_of_ours_is_taken_off_first(system: str) -> None:
 def test_every_line_that_is_sent_is_of_the_grammar_or_keeps_the_digest(system: str) -> None:
     file = REPOSITORY / "tests" / "golden" / "grammar" / f"{system}.txt"
     rules = [re.compile(rule) for rule in file.read_text().splitlines() if not rule.startswith("##")]
-    candidate = lines.set_candidate if system in BY_PATHS else lines.block_candidate
-    words = lines.WORDS[system]
+    words = WORDS[system]
     for made in rendered(system):
-        once = candidate(made, "", system)
-        for line in [*once, *candidate(made, "\n".join(once), system, made)]:
+        once = lines.candidate(made, "", words)
+        for line in [*once, *lines.candidate(made, "\n".join(once), words, made)]:
             bare = line.removeprefix(words.unsets).removeprefix(words.sets)
             mark = words.mark.format(made["digest"])
             assert mark.startswith(bare) or any(rule.fullmatch(line) for rule in rules), line
 
 
 @pytest.mark.parametrize("system", system_names())
-def test_a_role_has_every_phase(system: str) -> None:
-    assert {f"{phase}.yml" for phase in PHASES} <= {
-        file.name for file in (PLAYBOOKS / "roles" / f"switch_{system}" / "tasks").glob("*.yml")
+def test_a_system_has_every_task_file_and_no_other(system: str) -> None:
+    assert missing_tasks(system, SWITCH_CONFIGS) == []
+    extra = {"eos": {"look", "compare"}}.get(system, set())
+    wanted = LINES_PARTS if system in WORDS else PHASES
+    assert {file.stem for file in (SWITCH_CONFIGS / system / "tasks").iterdir()} == {"main", *wanted, *extra}
+
+
+def test_the_shared_role_has_every_phase_and_asks_a_system_for_its_parts_alone() -> None:
+    tasks = PLAYBOOKS / "roles" / LINES_ROLE / "tasks"
+    texts = {file.stem: file.read_text(encoding="utf-8") for file in tasks.iterdir()}
+    assert set(texts) == {*PHASES, "look"}
+    asked = {
+        part for text in texts.values() for part in re.findall(r'"\{\{ dlcp_system \}\}", tasks_from: (\w+)', text)
     }
+    assert asked == set(LINES_PARTS)
+
+
+def test_no_file_but_its_own_names_a_system_that_is_told_lines() -> None:
+    """No list of systems outside of their folders."""
+    plain = [
+        file
+        for folder in (PLAYBOOKS / "plugins", PLAYBOOKS / "roles", PLAYBOOKS / "vars", REPOSITORY / "testbed" / "dlcp")
+        for kind in ("*.py", "*.yml")
+        for file in folder.rglob(kind)
+    ]
+    assert len(plain) > 300
+    named = re.compile(rf"""["'](?:{"|".join(WORDS)})["']""")
+    assert [file for file in [*plain, *PLAYBOOKS.glob("*.yml")] if named.search(file.read_text(encoding="utf-8"))] == []
 
 
 def test_ansible_reads_all_roles(tmp_path: Path) -> None:
+    roles = {system: SWITCH_CONFIGS / system / "tasks" for system in system_names()}
+    roles[LINES_ROLE] = PLAYBOOKS / "roles" / LINES_ROLE / "tasks"
     plays = [
         "- hosts: all\n  gather_facts: false\n  tasks:\n"
         + "".join(
-            f"    - ansible.builtin.import_role: {{name: switch_{system}, tasks_from: {phase}}}\n" for phase in PHASES
+            f"    - ansible.builtin.import_role: {{name: {role}, tasks_from: {file.stem}}}\n"
+            for file in sorted(tasks.glob("*.yml"))
         )
-        for system in system_names()
+        for role, tasks in roles.items()
     ]
     (tmp_path / "all.yml").write_text("".join(plays))
     command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "localhost,", "--syntax-check"]

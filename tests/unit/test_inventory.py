@@ -150,7 +150,7 @@ def test_what_no_switch_can_do_is_told_once_with_all_that_cannot(tmp_path: Path)
 
 
 def test_a_system_without_playbooks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlcp.runner.lab.fabric_plan.PLAYBOOKS", tmp_path)
+    monkeypatch.setattr("dlcp.runner.lab.fabric_plan.SWITCH_CONFIGS", tmp_path)
     with pytest.raises(Problems, match="no playbooks for the system linux"):
         plan_fabric(load_inventory(write(tmp_path, LAB)), load_intent(find_intent("droptail")))
 

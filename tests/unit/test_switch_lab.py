@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -369,7 +370,7 @@ def test_a_template_that_names_what_is_not_there_fails(tmp_path: Any) -> None:
 
     folder = tmp_path / "mine"
     folder.mkdir()
-    for file in SYSTEMS["eos"].folder.iterdir():
+    for file in filter(Path.is_file, SYSTEMS["eos"].folder.iterdir()):
         (folder / file.name).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
     (folder / "qos.j2").write_text("{{ intnet.name }}\n", encoding="utf-8")
     with pytest.raises(jinja2.UndefinedError, match="intnet"):
@@ -379,7 +380,7 @@ def test_a_template_that_names_what_is_not_there_fails(tmp_path: Any) -> None:
 def test_a_template_that_names_a_management_interface_is_stopped(tmp_path: Any) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
-    for file in SYSTEMS["eos"].folder.iterdir():
+    for file in filter(Path.is_file, SYSTEMS["eos"].folder.iterdir()):
         (folder / file.name).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
     (folder / "qos.j2").write_text("interface Management1\n   shutdown\n", encoding="utf-8")
     with pytest.raises(Problem, match="names the management interface Management1"):

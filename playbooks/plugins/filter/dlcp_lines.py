@@ -1,5 +1,5 @@
-"""Filters: sessions of systems whose configuration is lines that set and unset paths (Junos, SR Linux, Cumulus), and of
-those whose configuration is indented (NX-OS, OS10).
+"""Filters: sessions of systems whose configuration is lines that set and unset paths, and of those whose configuration
+is indented. The words that differ are data of each system.
 
 Pure. What is deployed is kept as the name of a thing of our own without an effect, so that it comes and goes with the
 configuration: a macro, an unused policy, an unused profile, an alias.
@@ -15,11 +15,18 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Words:
-    """sets, unsets: what lines begin with. mark: what keeps a digest; {} stands for it."""
+    """dlcp_lines of a system, in switch_configs/<system>/vars/main.yml.
 
+    form: paths or indented. sets, unsets: beginnings of lines. mark: what keeps a digest; {} stands for it. timed:
+    whether a commit takes itself back unless it is confirmed. gone: for a deployment that is not there any more.
+    """
+
+    form: str
     sets: str
     unsets: str
     mark: str
+    timed: bool
+    gone: str
 
     @property
     def marked(self) -> re.Pattern[str]:
@@ -28,45 +35,41 @@ class Words:
         return re.compile(rf"^{head}([0-9a-f]{{16}})(?![0-9a-f])", re.M)
 
 
-WORDS = {
-    "junos": Words("set ", "delete ", "class-of-service apply-macro dlcp-{}"),
-    "srlinux": Words("set / ", "delete / ", "qos classifiers dscp-policy dlcp-{}"),
-    "cumulus": Words("nv set ", "nv unset ", "qos mapping dlcp-{} trust l3"),
-    "nxos": Words("", "no ", "cli alias name dlcp{} show policy-map"),
-    "os10": Words("", "no ", 'alias dlcp{} "show qos maps"'),
-}
-
-
-def kept_digest(running: str, system: str) -> str:
+def kept_digest(running: str, words: Words) -> str:
     """The digest that a configuration keeps; "" where none."""
-    match = WORDS[system].marked.search(running)
+    match = words.marked.search(running)
     return match[1] if match else ""
 
 
-def unmarked(running: str, system: str) -> list[str]:
+def unmarked(running: str, words: Words) -> list[str]:
     """The lines that take off what keeps a digest."""
-    words = WORDS[system]
     return [words.unsets + match[0].removeprefix(words.sets) for match in words.marked.finditer(running)]
 
 
-def set_candidate(made: dict[str, Any], running: str, system: str, deployed: dict[str, Any] | None = None) -> list[str]:
+def candidate(made: dict[str, Any], running: str, words: Words, deployed: dict[str, Any] | None = None) -> list[str]:
+    """The lines that lead to what was rendered, in a configuration of that form."""
+    return _CANDIDATES[words.form](made, running, words, deployed)
+
+
+def set_candidate(
+    made: dict[str, Any], running: str, words: Words, deployed: dict[str, Any] | None = None
+) -> list[str]:
     """The lines that lead to what was rendered, upon what is there and what was deployed before: in a candidate
     configuration, taking a thing off and putting the same back is no change."""
-    words = WORDS[system]
-    taken = _taken(running, [made, deployed or {}], system)
+    taken = _taken(running, [made, deployed or {}], words)
     return [
-        *unmarked(running, system),
+        *unmarked(running, words),
         *taken,
         *_lines(made["configuration"]),
         words.sets + words.mark.format(made["digest"]),
     ]
 
 
-def set_restoring(before: str, running: str, system: str, made: Iterable[dict[str, Any]]) -> list[str]:
+def set_restoring(before: str, running: str, words: Words, made: Iterable[dict[str, Any]]) -> list[str]:
     """The lines that lead back to what was there before, of what any of the deployments sets. made: what was rendered
     for them."""
-    words, made = WORDS[system], list(made)
-    paths = [path for one in made for path in _paths(one, system)]
+    made = list(made)
+    paths = [path for one in made for path in _paths(one, words)]
     ours = [
         line for line in _lines(before)
         if words.marked.match(line) or any(_below(line, words.sets + path) for path in paths)
@@ -76,18 +79,18 @@ def set_restoring(before: str, running: str, system: str, made: Iterable[dict[st
         words.unsets + line.removeprefix(words.sets) for line in dict.fromkeys(said)
         if line in _lines(running) and not any(_below(line, words.sets + path) for path in paths)
     ]  # fmt: skip
-    return [*unmarked(running, system), *_taken(running, made, system), *left, *ours]
+    return [*unmarked(running, words), *_taken(running, made, words), *left, *ours]
 
 
-def _taken(running: str, made: list[dict[str, Any]], system: str) -> list[str]:
+def _taken(running: str, made: list[dict[str, Any]], words: Words) -> list[str]:
     """Lines that unset what a rendering of ours set and what is there: each path once."""
-    words, there = WORDS[system], _lines(running)
-    paths = dict.fromkeys(path for one in made for path in _paths(one, system))
+    there = _lines(running)
+    paths = dict.fromkeys(path for one in made for path in _paths(one, words))
     return [words.unsets + path for path in paths if any(_below(line, words.sets + path) for line in there)]
 
 
-def _paths(made: dict[str, Any], system: str) -> list[str]:
-    unsets = WORDS[system].unsets
+def _paths(made: dict[str, Any], words: Words) -> list[str]:
+    unsets = words.unsets
     return [line.removeprefix(unsets) for line in _lines(made.get("rollback", "")) if line.startswith(unsets)]
 
 
@@ -100,25 +103,30 @@ def _lines(text: str) -> list[str]:
 
 
 def block_candidate(
-    made: dict[str, Any], running: str, system: str, deployed: dict[str, Any] | None = None
+    made: dict[str, Any], running: str, words: Words, deployed: dict[str, Any] | None = None
 ) -> list[str]:
     """The lines that lead to what was rendered, in an indented configuration that has no candidate: what another
     intent of ours left is taken off first, and only then, because these systems do at once what they are told."""
-    words = WORDS[system]
     other = deployed and deployed.get("digest") != made["digest"]
-    gone = [*unmarked(running, system), *_lines((deployed or {}).get("rollback", ""))] if other else []
+    gone = [*unmarked(running, words), *_lines((deployed or {}).get("rollback", ""))] if other else []
     return [*gone, *_lines(made["configuration"]), words.mark.format(made["digest"])]
 
 
+_CANDIDATES = {"paths": set_candidate, "indented": block_candidate}
+
+
 class FilterModule:
-    """For Ansible."""
+    """For Ansible, which gives the words as a mapping."""
 
     def filters(self) -> dict[str, Any]:
         """By name."""
         return {
-            "dlcp_kept_digest": kept_digest,
-            "dlcp_set_candidate": set_candidate,
-            "dlcp_set_restoring": set_restoring,
-            "dlcp_block_candidate": block_candidate,
-            "dlcp_unmarked": unmarked,
+            "dlcp_kept_digest": lambda running, words: kept_digest(running, Words(**words)),
+            "dlcp_candidate": lambda made, running, words, deployed=None: candidate(
+                made, running, Words(**words), deployed
+            ),
+            "dlcp_set_restoring": lambda before, running, words, made: set_restoring(
+                before, running, Words(**words), made
+            ),
+            "dlcp_unmarked": lambda running, words: unmarked(running, Words(**words)),
         }

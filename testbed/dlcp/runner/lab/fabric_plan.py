@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from dlcp.errors import Problem, Problems
 from dlcp.model.lab.inventory import Lab, LabSwitch
 from dlcp.model.qos import QosIntent
-from dlcp.paths import PLAYBOOKS
+from dlcp.paths import SWITCH_CONFIGS
 from dlcp.switches.vendor.render import Rendered, render
 
 PHASES = ("preflight", "backup", "diff", "apply", "read", "confirm", "restore", "counters")
-"""Task files of a role that deploys a system: roles/switch_<system>/tasks/<phase>.yml."""
+"""Task files of a system that has its own way: switch_configs/<system>/tasks/<phase>.yml."""
+
+LINES_ROLE = "switch_lines"
+"""The role of systems that are told lines: their tasks/main.yml names it, and it carries out every phase."""
+LINES_PARTS = ("look", "pending", "compare", "apply", "accept", "reject", "restore", "counters")
+"""Task files that this role asks of such a system."""
 
 
 def plan_fabric(lab: Lab, intent: QosIntent) -> dict[str, Rendered]:
@@ -30,12 +37,21 @@ def plan_fabric(lab: Lab, intent: QosIntent) -> dict[str, Rendered]:
     return found
 
 
+def missing_tasks(system: str, folder: Path) -> list[str]:
+    """Return the names of task files that a system lacks to be deployed; none are missing of one that can be."""
+    tasks = folder / system / "tasks"
+    main = tasks / "main.yml"
+    by_lines = main.is_file() and LINES_ROLE in main.read_text(encoding="utf-8")
+    wanted = ("main", *(LINES_PARTS if by_lines else PHASES))
+    return [name for name in wanted if not (tasks / f"{name}.yml").is_file()]
+
+
 def _deployable(switch: LabSwitch) -> None:
-    """Whether there are playbooks for it, or only a rendering."""
-    role = PLAYBOOKS / "roles" / f"switch_{switch.device.system}" / "tasks"
-    missing = [phase for phase in PHASES if not (role / f"{phase}.yml").is_file()]
+    """Raise Problem where there are no tasks for it, but only a rendering."""
+    missing = missing_tasks(switch.device.system, SWITCH_CONFIGS)
     if missing:
-        hint = f"dlcp switch render makes its configuration; to deploy it, write {role} ({', '.join(missing)})"
+        tasks = SWITCH_CONFIGS / switch.device.system / "tasks"
+        hint = f"dlcp switch render makes its configuration; to deploy it, write {tasks} ({', '.join(missing)})"
         raise Problem("", f"no playbooks for the system {switch.device.system}", hint)
 
 
