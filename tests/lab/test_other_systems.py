@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,26 @@ def test_no_file_but_its_own_names_a_system_that_is_told_lines() -> None:
     assert len(plain) > 300
     named = re.compile(rf"""["'](?:{"|".join(WORDS)})["']""")
     assert [file for file in [*plain, *PLAYBOOKS.glob("*.yml")] if named.search(file.read_text(encoding="utf-8"))] == []
+
+
+def texts_in(node: Any) -> Iterator[str]:
+    """Every string of a YAML document."""
+    if isinstance(node, str):
+        yield node
+    children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    for child in children:
+        yield from texts_in(child)
+
+
+def test_no_task_joins_lines_by_two_characters() -> None:
+    """In a literal block of YAML, Ansible takes '\\n' in an expression for a backslash and an n."""
+    files = [*SWITCH_CONFIGS.glob("*/tasks/*.yml"), *(PLAYBOOKS / "roles").glob("*/tasks/*.yml")]
+    wrong = re.compile(r"\{\{[^}]*\\n[^}]*\}\}")
+    assert [text for text in texts_in(yaml.safe_load("raw: |\n  {{ lines | join('\\\\n') }}")) if wrong.search(text)]
+    found = {
+        file: [text for text in texts_in(yaml.safe_load(file.read_text())) if wrong.search(text)] for file in files
+    }
+    assert {file: texts for file, texts in found.items() if texts} == {}
 
 
 def test_ansible_reads_all_roles(tmp_path: Path) -> None:
