@@ -52,11 +52,12 @@ verify: setup-dev  ## the long proofs: the emulated switch against queueing theo
 	$(TESTS) -n 2 --dist loadfile -m long $(addprefix --ignore=,$(ALONE)) $(SMALL) $(FABRICS) $(LABS) || status=1; \
 	exit $$status
 
-lint: setup-dev  ## ruff, mypy --strict, yamllint, ansible-lint
+lint: setup-dev  ## ruff, mypy --strict, yamllint, ansible-lint, rules of the protocol that nobody cites
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/yamllint -s .
+	$(BIN)/python tests/protocol_rules.py
 	@PATH="$(CURDIR)/$(BIN):$$PATH" ANSIBLE_CONFIG=playbooks/ansible.cfg $(BIN)/ansible-lint
 
 fuzz: setup-dev  ## look for datagrams and schedules that break the C core (FUZZ_SECONDS=120 a target); keeps what it learns

@@ -26,7 +26,8 @@
 #define DLCP_ECN_CE 3u
 #define DLCP_ECN_MASK 3u
 
-/* The codepoint of a queue and precedence. Both must be in range: out of range gives best effort, never a neighbour. */
+/* The codepoint of a queue and precedence. Both must be in range: out of range gives best effort, never a neighbour.
+ * R35. */
 static inline uint8_t dlcp_dscp(uint32_t queue, uint32_t precedence)
 {
 	if (queue >= DLCP_QUEUES || precedence >= DLCP_PRECEDENCES)

@@ -137,6 +137,7 @@ struct dlcp_nack {
 #define DLCP_DELIVERED_FORGOTTEN UINT64_MAX /* in a STOP that is said again, after newer messages were over */
 
 _Static_assert(DLCP_PAYLOAD_BYTES == DLCP_PACKET_ELEMENTS * 4, "a packet carries whole float32");
+/* R3 */
 _Static_assert(DLCP_DATAGRAM_BYTES == DLCP_HEADER_BYTES + DLCP_PAYLOAD_BYTES, "header and payload fill the datagram");
 _Static_assert(DLCP_ACK_WINDOW == DLCP_ACK_BITMAP_BYTES * 8, "one bit a sequence");
 _Static_assert(DLCP_NACK_PACKETS == (DLCP_DATAGRAM_BYTES - DLCP_NACK_FIXED_BYTES) * 8, "a NACK fits a datagram");
@@ -190,7 +191,7 @@ static inline uint32_t dlcp_full_packet(uint8_t dtype)
 }
 
 /* The code of a packet's root mean square: a quarter of an octave a step; 1 is 2^-40 and below, 254 is 5 * 2^21 and above,
- * 0 is zero. */
+ * 0 is zero. R29. */
 static inline uint8_t dlcp_magnitude_code(float rms)
 {
 	uint32_t bits;
@@ -205,7 +206,7 @@ static inline uint8_t dlcp_magnitude_code(float rms)
 	return (uint8_t)(code < 1 ? 1 : code > 254 ? 254 : code);
 }
 
-/* The mean square that a magnitude code stands for: of the middle of its step. What is not finite counts as 0. */
+/* The mean square that a magnitude code stands for: of the middle of its step. What is not finite counts as 0. R30. */
 static inline double dlcp_code_energy(uint8_t code)
 {
 	uint32_t bits = ((uint32_t)code - 1 + (127 - 40) * 4) << 21 | 1u << 20;
@@ -225,7 +226,7 @@ static inline double dlcp_energy_decode(uint16_t code)
 	return code ? exp2(((double)code - DLCP_ENERGY_OF_ONE) / DLCP_ENERGY_STEPS) : 0;
 }
 
-/* The smallest code that stands for at least this energy; 0 is none at all. */
+/* The smallest code that stands for at least this energy; 0 is none at all. R31. */
 static inline uint16_t dlcp_energy_code(double energy)
 {
 	double code;
@@ -265,7 +266,7 @@ static inline uint16_t dlcp_packet_source(const uint8_t *bytes)
 	return dlcp_get16(bytes + 2);
 }
 
-/* Write a header into DLCP_HEADER_BYTES at `bytes`. */
+/* Write a header into DLCP_HEADER_BYTES at `bytes`. R1. */
 static inline void dlcp_header_encode(const struct dlcp_header *header, uint8_t *bytes)
 {
 	bytes[0] = (uint8_t)(DLCP_WIRE_VERSION << 4 | (header->type & 15));
@@ -297,7 +298,7 @@ static inline size_t dlcp_expected_bytes(const struct dlcp_header *header)
 }
 
 /* Read the header of any packet but an ACK. Returns 0 or a negative enum dlcp_wire_error. After 0 the datagram holds
- * all that its type needs: DATA has 1 to a full packet of elements, and their bytes, and no more, behind the header. */
+ * all that its type needs: DATA has 1 to a full packet of elements, and their bytes, and no more, behind the header. R4. */
 static inline int dlcp_header_decode(struct dlcp_header *header, const uint8_t *bytes, size_t size)
 {
 	int type = dlcp_packet_type(bytes, size);
@@ -330,7 +331,7 @@ static inline int dlcp_header_decode(struct dlcp_header *header, const uint8_t *
 	return size == dlcp_expected_bytes(header) ? DLCP_WIRE_OK : DLCP_WIRE_LENGTH;
 }
 
-/* Write an ACK into DLCP_ACK_BYTES at `bytes`. */
+/* Write an ACK into DLCP_ACK_BYTES at `bytes`. R2. */
 static inline void dlcp_ack_encode(const struct dlcp_ack *ack, uint8_t *bytes)
 {
 	bytes[0] = (uint8_t)(DLCP_WIRE_VERSION << 4 | DLCP_ACK);
@@ -381,7 +382,7 @@ static inline size_t dlcp_done_encode(const struct dlcp_done *done, uint8_t *byt
 	return DLCP_DONE_BYTES;
 }
 
-/* Read it after the header was decoded. Returns 0 or DLCP_WIRE_FIELD: an energy is 0 or more; it may be infinite. */
+/* Read it after the header was decoded. Returns 0 or DLCP_WIRE_FIELD: an energy is 0 or more; it may be infinite. R7. */
 static inline int dlcp_done_decode(struct dlcp_done *done, const uint8_t *bytes)
 {
 	uint64_t bits = dlcp_get64(bytes + 40);
@@ -403,7 +404,7 @@ static inline size_t dlcp_nack_encode(const struct dlcp_nack *nack, uint8_t *byt
 }
 
 /* Read a NACK's fixed part after its header was decoded. Returns 0 or DLCP_WIRE_LENGTH: the bitmap that follows at
- * DLCP_NACK_FIXED_BYTES has exactly (packets + 7) / 8 bytes. */
+ * DLCP_NACK_FIXED_BYTES has exactly (packets + 7) / 8 bytes. R5. */
 static inline int dlcp_nack_decode(struct dlcp_nack *nack, const uint8_t *bytes, size_t size)
 {
 	if (size < DLCP_NACK_FIXED_BYTES)

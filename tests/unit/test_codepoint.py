@@ -11,6 +11,7 @@ from dlcp.transport._native import lib
 CLASSES = [(queue, precedence) for queue in range(8) for precedence in range(3)]
 
 
+# R35
 @pytest.mark.parametrize(("queue", "precedence"), CLASSES)
 def test_a_class_survives_its_codepoint(queue: int, precedence: int) -> None:
     dscp = lib.dlcp_dscp(queue, precedence)
@@ -23,6 +24,7 @@ def test_class_selectors_are_precedence_0_of_their_queue() -> None:
     assert [lib.dlcp_dscp(queue, 0) for queue in range(8)] == [0, 8, 16, 24, 32, 40, 48, 56]
 
 
+# R35
 def test_40_codepoints_are_undefined_and_best_effort() -> None:
     undefined = [dscp for dscp in range(64) if not lib.dlcp_dscp_is_defined(dscp)]
     assert len(undefined) == 64 - len(CLASSES)

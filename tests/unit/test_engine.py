@@ -74,6 +74,7 @@ def test_what_is_sent_arrives_bit_by_bit(pair: tuple[DlcpEndpoint, DlcpEndpoint]
         assert finished.start_s <= received.end_s <= finished.end_s <= time.monotonic()
 
 
+# R94
 def test_statistics_tell_that_the_bytes_went_over_dlcp(pair: tuple[DlcpEndpoint, DlcpEndpoint]) -> None:
     move(*pair)
     sender, receiver = pair[0].statistics(), pair[1].statistics()
@@ -103,6 +104,7 @@ def test_every_dtype_is_summed_into_the_buffer_with_its_contributors(pair: tuple
         assert got_counts.tolist() == [6] * packets
 
 
+# R48
 def test_a_message_may_have_a_bound_of_its_own(pair: tuple[DlcpEndpoint, DlcpEndpoint]) -> None:
     """Everything may be missing, so the message is over as soon as its sender says that it has sent all."""
     a, b = pair
@@ -126,6 +128,7 @@ def test_arrays_of_another_kind_are_refused(pair: tuple[DlcpEndpoint, DlcpEndpoi
         a.receive(1, key, frozen)
 
 
+# R94
 def test_without_segmentation_it_works_the_same() -> None:
     with endpoint(0, segmentation=False) as a, endpoint(1) as b:
         introduce(a, b)
@@ -205,6 +208,7 @@ def test_a_wait_that_runs_out_is_empty_and_can_say_what_is_missing(pair: tuple[D
     assert "rank 0: tensor 0 of iteration 3 (push): 139 of 139 packets have not arrived" in pair[1].pending()
 
 
+# R98, R108
 def test_strangers_and_garbage_change_nothing(pair: tuple[DlcpEndpoint, DlcpEndpoint]) -> None:
     a, b = pair
     key = MessageKey(0, 0, Leg.PUSH)
@@ -234,6 +238,7 @@ def test_strangers_and_garbage_change_nothing(pair: tuple[DlcpEndpoint, DlcpEndp
     assert statistics["packets_malformed"] + statistics["truncated"] > 0
 
 
+# R96
 def test_on_a_slow_link_the_thread_lets_two_packets_gather() -> None:
     nap_s = 2 * lib.DLCP_DATAGRAM_BYTES * 8 / 100e6
     with endpoint(0, link_rate_bps=100e6) as a, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
@@ -246,6 +251,7 @@ def test_on_a_slow_link_the_thread_lets_two_packets_gather() -> None:
     assert 0 < wakeups <= 2 * took_s / nap_s + 5
 
 
+# R10
 def test_another_job_is_refused() -> None:
     with endpoint(0) as a, endpoint(1) as b:
         introduce(a, b)
@@ -263,6 +269,7 @@ def test_another_job_is_refused() -> None:
             assert other.statistics()["peers"][1]["min_rtt_ns"] == 0
 
 
+# R110, R111
 def test_misuse_is_refused_with_a_reason(pair: tuple[DlcpEndpoint, DlcpEndpoint]) -> None:
     a, _ = pair
     key = MessageKey(0, 0, Leg.PUSH)
@@ -296,6 +303,7 @@ def test_a_port_in_use_is_an_error_with_its_number() -> None:
         )  # fmt: skip
 
 
+# R95
 def test_data_come_merged_on_loopback_and_arrive_bit_by_bit(pair: tuple[DlcpEndpoint, DlcpEndpoint]) -> None:
     sent, got, _, _ = move(*pair)
     assert sent.tobytes() == got.tobytes()
@@ -318,6 +326,7 @@ def test_with_several_source_ports_everything_arrives_and_nothing_is_taken_for_l
         assert a.statistics()["packets_resent"] <= 0.02 * a.statistics()["data_packets_sent"]
 
 
+# R97
 def test_bursts_leave_from_all_source_ports_in_turn() -> None:
     """Seen by a relay between the two; each knows the other by the relay's port."""
     came: Counter[int] = Counter()
@@ -350,6 +359,7 @@ def test_bursts_leave_from_all_source_ports_in_turn() -> None:
     assert min(carried) >= 0.7 * max(carried)
 
 
+# R98
 def test_what_comes_from_a_source_port_that_was_not_told_is_a_stranger_s() -> None:
     with endpoint(0, source_ports=2) as a, endpoint(1) as b:
         introduce(a, b)
@@ -402,3 +412,29 @@ def test_a_deadline_closes_a_message_of_which_nothing_comes(pair: tuple[DlcpEndp
 def test_a_deadline_that_makes_no_sense_is_refused(times: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="a share from 0 to 1 and times above 0"):
         Deadline(**times)
+
+
+# R102
+def test_a_rank_that_closes_answers_until_nobody_has_asked_for_a_while() -> None:
+    """Asked again and again for 0.2 s, it stays for that time and 0.1 s more."""
+    fields = {"type": lib.DLCP_DONE, "source": 1, "cookie": 77, "offset": 5}
+    head = ffi.new("uint8_t[]", lib.DLCP_HEADER_BYTES)
+    lib.dlcp_header_encode(ffi.new("struct dlcp_header *", fields), head)
+    done = ffi.buffer(head)[:] + (1).to_bytes(4, "big") + (1).to_bytes(4, "big") + bytes(12)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.bind((LOOPBACK, 0))
+        peer.settimeout(5)
+        a = endpoint(0)
+        a.add_peer(1, LOOPBACK, peer.getsockname()[1])
+        address = (LOOPBACK, a.port)
+        closing = threading.Thread(target=a.close)
+        begun_s = time.monotonic()
+        closing.start()
+        asked_s = begun_s
+        while asked_s < begun_s + 0.2:
+            asked_s = time.monotonic()
+            peer.sendto(done, address)
+            assert peer.recv(2048)[0] & 15 == lib.DLCP_NACK
+            time.sleep(0.005)
+        closing.join()
+        assert 0.1 <= time.monotonic() - asked_s < 0.5

@@ -49,6 +49,7 @@ def kind(packet: bytes) -> int:
     return packet[0] & 15
 
 
+# R24, R81, R103
 @pytest.mark.parametrize("dilation", [1.0, 4.0])
 def test_greetings_of_a_silent_peer_are_seen_on_the_wire_at_stretched_gaps(dilation: float) -> None:
     """40 ms after the first, then 80, in lab time: the first greeting's 20 ms double with each (liveness.c)."""
@@ -64,6 +65,7 @@ def test_greetings_of_a_silent_peer_are_seen_on_the_wire_at_stretched_gaps(dilat
         assert gap_s == pytest.approx(lab_s * dilation, abs=LATE_S), gaps_s
 
 
+# R84, R106
 @pytest.mark.parametrize("dilation", [1.0, 4.0])
 def test_a_peer_is_given_up_after_the_silence_of_the_lab_and_the_error_says_whose_seconds(dilation: float) -> None:
     with endpoint(0, dilation, first_contact_s=0.25) as one, mute_peer(one):
@@ -85,6 +87,7 @@ def data_packet(sequence: int) -> bytes:
     return bytes(ffi.buffer(packet))
 
 
+# R20, R107
 @pytest.mark.parametrize("dilation", [1.0, 20.0])
 def test_an_acknowledgement_is_held_back_for_half_a_millisecond_of_the_lab(dilation: float) -> None:
     """And says so in the lab's microseconds, which the sender takes off the round trip."""
@@ -110,6 +113,7 @@ def pair(dilation: float) -> Iterator[tuple[DlcpEndpoint, DlcpEndpoint]]:
         yield a, b
 
 
+# R105
 def test_what_callers_are_told_is_the_hosts_time() -> None:
     with pair(10.0) as (a, b):
         before_s = time.monotonic()
@@ -125,6 +129,7 @@ def test_what_callers_are_told_is_the_hosts_time() -> None:
     assert 0 < rtt_s < after_s - before_s, "a round trip is not longer than all of it"
 
 
+# R105
 @pytest.mark.parametrize("after_first", [False, True])
 def test_a_deadline_is_the_hosts_time(after_first: bool) -> None:
     """0.3 s from now, or after the first packet: not 0.3 s of the lab, which were 3 s here."""
@@ -209,6 +214,7 @@ def _shape(rate: str) -> None:
     subprocess.run(words.split(), check=True, timeout=20)
 
 
+# R104
 @NEEDS_ROOT
 def test_a_stretched_wire_carries_the_same_packets_in_the_same_lab_time() -> None:
     lab, stretched = move_over_a_shaped_wire(1.0), move_over_a_shaped_wire(4.0)

@@ -111,6 +111,7 @@ def test_a_link_that_is_down_for_a_second_delays_a_tensor_and_no_more() -> None:
     assert np.array_equal(got, data)
 
 
+# R99
 @NEEDS_ROOT
 def test_a_path_for_smaller_packets_is_refused_with_its_size_and_counted_when_it_shrinks_later() -> None:
     with hosts() as (here, there):

@@ -43,6 +43,7 @@ def never(lost: set[int]) -> object:
     return network
 
 
+# R50
 def test_before_the_deadline_the_bound_rules() -> None:
     """Everything is asked for, nothing is lost: the message ends when it is complete, long before the deadline."""
     world = pair(ELEMENTS)
@@ -54,6 +55,7 @@ def test_before_the_deadline_the_bound_rules() -> None:
     assert np.array_equal(buffer, contents(0, KEY, ELEMENTS))
 
 
+# R50
 def test_after_the_deadline_its_share_is_enough() -> None:
     """Ten packets never come: the message closes at the deadline exactly, and both ends are free."""
     world = pair(ELEMENTS, resend_last=1)
@@ -68,6 +70,7 @@ def test_after_the_deadline_its_share_is_enough() -> None:
     assert world.nodes[0].done[0].delivered_bytes == 90 * 1440, "the sender is told"
 
 
+# R50
 def test_with_less_than_its_share_the_message_goes_on_until_it_has_it() -> None:
     """Half the packets come only after 400 ms: the one that makes the share enough ends the message."""
     world = pair(ELEMENTS)
@@ -99,6 +102,7 @@ def test_a_share_of_a_byte_is_a_packet(share_ppm: int) -> None:
     assert world.nodes[1].done[0].lost_bytes == (99 if share_ppm == 1 else 20) * 1440
 
 
+# R50
 def test_a_share_of_zero_closes_a_message_of_which_nothing_came() -> None:
     """Its sender is told that it is over when it sends in the end."""
     world = pair(ELEMENTS, tag_all=1)
@@ -115,6 +119,7 @@ def test_a_share_of_zero_closes_a_message_of_which_nothing_came() -> None:
     assert world.nodes[0].statistics()["data_packets_sent"] < PACKETS / 2, "STOP ended it early"
 
 
+# R51
 def test_a_deadline_counts_from_the_first_packet() -> None:
     """Registered long before anything is sent: only the time since the first packet came counts."""
     world = pair(ELEMENTS)
@@ -145,6 +150,7 @@ def test_a_deadline_that_is_over_counts_what_had_come_early() -> None:
     assert done.lost_bytes == 1440
 
 
+# R51
 @pytest.mark.parametrize(("lost", "ends_ms", "lost_packets"), [(5, 150, 5), (30, 400, 30)])
 def test_of_two_deadlines_the_first_that_has_its_share_closes(lost: int, ends_ms: int, lost_packets: int) -> None:
     """An early one that asks for 90 %, a hard one that asks for nothing."""
@@ -158,6 +164,7 @@ def test_of_two_deadlines_the_first_that_has_its_share_closes(lost: int, ends_ms
     assert world.nodes[1].done[0].lost_bytes == lost_packets * 1440
 
 
+# R52
 def test_a_tensor_that_must_arrive_ignores_deadlines() -> None:
     world = pair(ELEMENTS)
     for node in world.nodes.values():
@@ -171,6 +178,7 @@ def test_a_tensor_that_must_arrive_ignores_deadlines() -> None:
     assert world.nodes[1].done[0].end_ns > 400 * MS
 
 
+# R53
 def test_the_largest_gradients_are_waited_for_after_the_deadline() -> None:
     """Of a reliable message whose receiver may close early, a tenth of the packets must arrive."""
     world = pair(ELEMENTS, tag_all=1)
@@ -214,6 +222,7 @@ def push_of_largest(
     return world, buffer
 
 
+# R53, R61
 @pytest.mark.parametrize("share_ppm", [0, 100_000])
 @pytest.mark.parametrize("late", ["everything", "data"])
 def test_what_must_arrive_is_waited_for_though_nothing_came(late: str, share_ppm: int) -> None:
@@ -227,6 +236,7 @@ def test_what_must_arrive_is_waited_for_though_nothing_came(late: str, share_ppm
         assert done.lost_bytes >= 10 * 1440, "the others are not waited for"
 
 
+# R62
 @pytest.mark.parametrize("bound_ppm", [0, 50_000])
 def test_a_deadline_closes_though_the_first_word_of_what_must_arrive_is_lost(bound_ppm: int) -> None:
     """A DONE of round 1 leaves only when packets 60 to 69 have come, after 1 s."""
@@ -245,6 +255,7 @@ def test_a_deadline_closes_though_the_first_word_of_what_must_arrive_is_lost(bou
     assert buffer[40 * 360 : 50 * 360].all()
 
 
+# R53
 @pytest.mark.parametrize(("tag_all", "value"), [(1, np.inf), (0, 1.0)])
 def test_a_sender_that_marks_nothing_has_nothing_to_wait_for(tag_all: int, value: float) -> None:
     """Gradients that are not finite, or messages that nobody measures: the first packet says that none must arrive."""
@@ -264,6 +275,7 @@ def test_pulls_of_such_a_tensor_close_at_once() -> None:
     assert [done.end_ns for done in world.nodes[1].done] == [100 * MS]
 
 
+# R33
 @pytest.mark.parametrize("tag_all", [0, 1])
 def test_lost_energy_is_told_where_it_is_measured(tag_all: int) -> None:
     """A reliable message is measured only if receivers may close early; else the share of the bytes stands in."""

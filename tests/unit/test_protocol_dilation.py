@@ -88,6 +88,7 @@ def incast(dilation: float, congestion_control: str) -> Outcome:
     return Outcome(world.trace, {rank: node.statistics() for rank, node in nodes.items()}, ends, port.dropped)
 
 
+# R103
 @pytest.mark.parametrize("congestion_control", ["timely", "dctcp", "fixed"])
 @pytest.mark.parametrize("dilation", [2.0, 4.0, 10.0])
 def test_a_stretched_run_is_the_same_run_packet_by_packet(dilation: float, congestion_control: str) -> None:

@@ -55,6 +55,7 @@ def missing(got: Floats) -> set[int]:
 LOST = {10, 11, 12, 50, 51}
 
 
+# R46, R58
 def test_large_gradients_are_sent_again_and_small_ones_are_not() -> None:
     """Two of five lost packets hold nearly all of the lost energy: only they are repaired."""
     data = gradients(large={10, 50})
@@ -73,6 +74,7 @@ def test_a_bound_in_bytes_alone_lets_the_same_loss_stand_and_says_what_it_cost()
     assert world.nodes[0].statistics()["packets_resent"] == 0
 
 
+# R46
 def test_both_limits_hold_together() -> None:
     """5 % of the bytes may go, and 1.4 % of the energy: of ten lost packets five small ones may stay lost, and of these
     the energy allows three."""
@@ -82,6 +84,7 @@ def test_both_limits_hold_together() -> None:
     assert done.lost_energy_share == pytest.approx(3 / 226, rel=1e-9)
 
 
+# R58
 def test_with_a_bound_in_bytes_what_is_sent_again_is_the_largest() -> None:
     """Ten are lost, three may be: the seven that are sent again are the largest."""
     data = gradients(large=set())
@@ -94,6 +97,7 @@ def test_with_a_bound_in_bytes_what_is_sent_again_is_the_largest() -> None:
     assert max(size[p] for p in missing(got)) < min(size[p] for p in lost - missing(got))
 
 
+# R30
 @pytest.mark.parametrize("eager", [0, 1])
 def test_a_complete_message_has_exactly_nothing_missing(eager: int) -> None:
     data = np.random.default_rng(3).normal(size=ELEMENTS).astype(np.float32)
@@ -102,6 +106,7 @@ def test_a_complete_message_has_exactly_nothing_missing(eager: int) -> None:
     assert done.lost_energy_share == 0.0
 
 
+# R31, R66
 def test_eager_stop_knows_the_total_before_the_end() -> None:
     """The header tells the message's energy, so the receiver stops as soon as 60 % of it is there."""
     data = np.ones(ELEMENTS, np.float32)
@@ -116,6 +121,7 @@ def test_zeros_have_no_energy_to_lose() -> None:
     assert done.lost_energy_share == 0.0
 
 
+# R49
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan, 3e38])
 @pytest.mark.parametrize("eager", [0, 1])
 def test_values_that_are_not_finite_are_delivered_whole_under_a_bound_in_energy(bad: float, eager: int) -> None:
@@ -127,6 +133,7 @@ def test_values_that_are_not_finite_are_delivered_whole_under_a_bound_in_energy(
     assert (done.lost_bytes, done.lost_energy_share) == (0, 0.0)
 
 
+# R49
 @pytest.mark.parametrize("bad", [np.inf, np.nan])
 def test_values_that_are_not_finite_come_first_under_a_bound_in_bytes(bad: float) -> None:
     """Three of five lost packets may stay lost, not the two with a bad value; the share told is that of the bytes."""
@@ -137,6 +144,7 @@ def test_values_that_are_not_finite_come_first_under_a_bound_in_bytes(bad: float
     assert done.lost_energy_share == pytest.approx(0.03)
 
 
+# R64
 @pytest.mark.parametrize("bound", [(0, NO_LIMIT), (NO_LIMIT, 0), (10_000, 1), (20_000, 1_000)])
 def test_a_receiver_that_wants_more_than_the_sender_thinks_gets_it(bound: Bound) -> None:
     """The ends disagree about the bound, which they must not: the stricter one gets what it wants, nobody hangs."""

@@ -56,6 +56,7 @@ def nack(first: int, packets: int, number: int, bits: int = 0) -> bytes:
     return struct.pack(">III", first, packets, number) + bytes([bits]) * (-(-packets // 8))
 
 
+# R63, R108
 @pytest.mark.parametrize(
     "body",
     [
@@ -71,6 +72,7 @@ def test_a_nack_with_offsets_or_rounds_that_cannot_be_changes_nothing(body: byte
     assert world.nodes[0].statistics()["packets_resent"] == 0
 
 
+# R28
 @pytest.mark.parametrize("delivered", [2**64 - 1, ELEMENTS * 4 + 1, 2**63])
 def test_a_stop_that_counts_more_than_there_is_does_not_enter_the_books(delivered: int) -> None:
     world, _ = world_under_way()
@@ -86,6 +88,7 @@ def test_a_stop_of_another_message_ends_nothing() -> None:
     finish(world, got)
 
 
+# R73, R108
 @pytest.mark.parametrize("packets", [0, PACKETS - 1, PACKETS + 1, 2**32 - 1])
 @pytest.mark.parametrize("energy", [0.0, float("nan"), -1.0, float("inf")])
 def test_a_done_of_another_size_ends_nothing(packets: int, energy: float) -> None:
@@ -108,6 +111,7 @@ def test_dones_of_messages_that_never_come_take_a_bounded_room() -> None:
     finish(world, got)
 
 
+# R16
 @pytest.mark.parametrize("largest", [2**32 - 1, 2**31, 5_000])
 def test_an_acknowledgement_of_what_was_never_sent_changes_nothing(largest: int) -> None:
     world, got = world_under_way()

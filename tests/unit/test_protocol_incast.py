@@ -89,6 +89,7 @@ def incast(
     )
 
 
+# R87, R90
 @pytest.mark.parametrize("senders", [2, 8, 32, 64])
 def test_incast_fills_the_link_with_little_loss_and_equal_shares(senders: int) -> None:
     measured = incast(senders)
@@ -97,6 +98,7 @@ def test_incast_fills_the_link_with_little_loss_and_equal_shares(senders: int) -
     assert measured.fairness >= 0.95
 
 
+# R90
 def test_eight_senders_leave_room_in_the_buffer() -> None:
     measured = incast(8)
     assert measured.goodput >= 0.97 * UTILISATION_TO_GOODPUT
@@ -137,6 +139,7 @@ def test_a_faster_link_with_a_buffer_of_one_bandwidth_delay_product_is_filled_to
     assert measured.fairness >= 0.80
 
 
+# R91
 @pytest.mark.parametrize("senders", [2, 8, 32, 64])
 def test_dctcp_holds_the_incast_by_marks(senders: int) -> None:
     """Packets that find more than 8 waiting are marked: a little above a seventh of what path and buffer hold."""
@@ -149,6 +152,7 @@ def test_dctcp_holds_the_incast_by_marks(senders: int) -> None:
     assert measured.median_queue_packets <= 16, "the buffer holds 26"
 
 
+# R36
 @pytest.mark.parametrize(
     ("congestion_control", "selective_drop", "droppable", "protected"),
     [

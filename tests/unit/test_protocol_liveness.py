@@ -44,6 +44,7 @@ def until_gone(world: World) -> None:
     world.run(60_000 * MS, lambda: any(gone(node) >= 0 for node in world.nodes.values()))
 
 
+# R85
 @pytest.mark.parametrize("largest_datagram", [1471, 1000, 100])
 @pytest.mark.parametrize("good_iterations", [0, 3])
 def test_a_path_that_lets_only_small_packets_through_is_an_error(largest_datagram: int, good_iterations: int) -> None:
@@ -65,6 +66,7 @@ def test_a_path_that_lets_only_small_packets_through_is_an_error(largest_datagra
     assert text.endswith("Small packets pass, full ones do not: path MTU or a filter?")
 
 
+# R85
 def test_a_queue_that_lets_nothing_through_is_another_error() -> None:
     world = pair()
     world.network = lambda w, p: deliver(w, p) if p.queue != QUEUE else None

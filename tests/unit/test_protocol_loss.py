@@ -44,6 +44,7 @@ def send(world: World, iteration: int = 0, elements: int = 36_000) -> Floats:
     return buffer
 
 
+# R54, R59
 def test_a_clean_network_loses_and_resends_nothing() -> None:
     world = pair(36_000, bound_ppm=100_000)
     buffer = send(world)
@@ -53,6 +54,7 @@ def test_a_clean_network_loses_and_resends_nothing() -> None:
     assert statistics["packets_resent"] == statistics["losses_detected"] == statistics["dones_sent"] == 0
 
 
+# R58, R59, R66
 def test_loss_within_the_bound_is_not_repaired() -> None:
     """5 % of the packets vanish under a bound of 10 %: nothing is sent twice, one DONE ends it."""
     world = pair(36_000, bound_ppm=100_000)
@@ -65,6 +67,7 @@ def test_loss_within_the_bound_is_not_repaired() -> None:
     assert world.nodes[0].done[0].probes == 1
 
 
+# R11, R60
 def test_a_tail_lost_within_the_bound_ends_without_waiting_for_proof() -> None:
     """Nothing leaves after the last packets, so nothing proves them lost; the end of the pass is said behind them."""
     world = pair(36_000, bound_ppm=100_000)
@@ -88,6 +91,7 @@ def test_a_tail_lost_within_the_bound_ends_without_waiting_for_proof() -> None:
     assert (sender["losses_detected"], sender["packets_resent"]) == (0, 0)
 
 
+# R60
 def test_what_is_late_by_less_than_a_round_trip_still_counts() -> None:
     """The end of a pass is not told before what was sprayed over a longer path had time to come."""
     world = pair(36_000, bound_ppm=100_000)
@@ -106,6 +110,7 @@ def test_what_is_late_by_less_than_a_round_trip_still_counts() -> None:
     assert np.array_equal(buffer, contents(0, (0, 0, 0), 36_000))
 
 
+# R54
 def test_a_reliable_message_is_repaired_from_acknowledgements_alone() -> None:
     """One packet lost in the middle: resent once, within a few round trips, with no DONE and no NACK."""
     world = pair(36_000)
@@ -126,6 +131,7 @@ def test_a_reliable_message_is_repaired_from_acknowledgements_alone() -> None:
     assert world.nodes[1].statistics()["nacks_sent"] == 0
 
 
+# R56
 def test_a_whole_flight_lost_recovers_within_tens_of_milliseconds() -> None:
     world = pair(36_000)
     dark = (5 * MS, 9 * MS)
@@ -136,6 +142,7 @@ def test_a_whole_flight_lost_recovers_within_tens_of_milliseconds() -> None:
     assert world.nodes[1].done[0].end_ns < 60 * MS
 
 
+# R6, R71
 def test_a_nack_of_several_parts_names_every_packet() -> None:
     """Two NACKs a round, for a message that was acknowledged but thrown away since nobody expected it yet."""
     packets = lib.DLCP_NACK_PACKETS + 50
@@ -154,6 +161,7 @@ def test_a_nack_of_several_parts_names_every_packet() -> None:
     assert sender.statistics()["packets_resent"] == packets
 
 
+# R17, R59, R68
 def test_a_lost_stop_is_said_again() -> None:
     world = pair(360)
     stops = []
@@ -171,6 +179,7 @@ def test_a_lost_stop_is_said_again() -> None:
     assert world.nodes[0].done[0].probes == 2
 
 
+# R67
 def test_packets_of_an_earlier_iteration_never_count() -> None:
     world = pair(36_000)
     kept: list[Packet] = []
@@ -204,6 +213,7 @@ def test_a_step_that_is_over_does_not_end_the_one_before() -> None:
     assert [int(got[step].min()) for step in (0, 1)] == [1, 2]
 
 
+# R84
 def test_a_silent_peer_is_gone_after_the_limit_and_named() -> None:
     world = pair(36_000, silence_ns=2_000 * MS, first_contact_ns=2_000 * MS)
     world.network = lambda w, p: None if w.now_ns > 3 * MS else lossless(w, p)
@@ -214,6 +224,7 @@ def test_a_silent_peer_is_gone_after_the_limit_and_named() -> None:
     assert 2_000 * MS <= world.now_ns < 2_100 * MS
 
 
+# R83
 def test_a_peer_that_answers_but_computes_for_long_is_not_gone() -> None:
     """Rank 0 waits for 60 virtual seconds for a message that rank 1 has not sent yet."""
     world = pair(360)
@@ -222,6 +233,7 @@ def test_a_peer_that_answers_but_computes_for_long_is_not_gone() -> None:
     assert lib.dlcp_protocol_gone(world.nodes[0].native) == -1
 
 
+# R42
 def test_a_cut_tail_is_not_always_the_same_range() -> None:
     """The packet sent last of each class differs from iteration to iteration."""
     world = pair(36_000, bound_ppm=100_000)

@@ -45,6 +45,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     return counted
 
 
+# R109
 def test_an_idle_peer_takes_little(held: dict[str, int]) -> None:
     assert 0 < held["idle_pair"] <= IDLE_BYTES, held
 
@@ -58,6 +59,7 @@ def test_a_protocol_without_peers_takes_little(held: dict[str, int]) -> None:
     assert held["endpoint"] <= 256 << 10, held
 
 
+# R109
 def test_no_packet_makes_memory_grow_beyond_the_stash_and_the_control_ring(held: dict[str, int]) -> None:
     assert held["stashed"] > 100, "the attack reached the stash"
     assert held["acknowledged"] > 1_000

@@ -70,6 +70,7 @@ OTHERS = set(range(10)) - MUST
 """They leave next, so they are found lost together with the last of those."""
 
 
+# R58
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("must", [{5}, {5, 55, 95}, MUST])
 def test_lazy__they_are_sent_again_and_nothing_else_is(must: set[int], times: int) -> None:
@@ -80,6 +81,7 @@ def test_lazy__they_are_sent_again_and_nothing_else_is(must: set[int], times: in
     assert world.nodes[0].statistics()["packets_resent"] == times * len(must)
 
 
+# R66
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("must", [{5}, {5, 55, 95}, MUST])
 def test_eager__the_message_does_not_end_without_them(must: set[int], times: int) -> None:
@@ -88,6 +90,7 @@ def test_eager__the_message_does_not_end_without_them(must: set[int], times: int
     assert done.lost_bytes == len(missing) * 1440 <= ELEMENTS * 4 * BOUND_PPM // NO_LIMIT
 
 
+# R61, R66
 def test_eager__the_message_ends_as_soon_as_it_has_them_and_its_bound() -> None:
     """The receiver knows from the start how many they are: it ends with just as many packets as without them."""
     _, with_some, _ = move(lost_at_first(set()), eager=1)

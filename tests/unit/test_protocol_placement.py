@@ -38,6 +38,7 @@ def finish(world: World) -> None:
     assert not any(n.under_way() for n in world.nodes.values())
 
 
+# R34, R69, R70
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("placement", [ZERO, KEEP, ADD])
 @pytest.mark.parametrize("counted", [True, False])
@@ -69,6 +70,7 @@ def test_packets_and_holes_are_placed_once_as_asked(dtype: int, placement: int, 
     assert world.nodes[1].done[0].lost_bytes == lost
 
 
+# R34
 def test_without_word_of_it_a_packet_sums_up_one_rank() -> None:
     world = world_of(FLOAT32, lost=set())
     counts = np.zeros(PACKETS, np.uint16)
@@ -102,6 +104,7 @@ def test_sums_of_16_bit_types_are_rounded_like_the_reference(dtype: int, element
         np.testing.assert_array_equal(floats(a, dtype), expected)
 
 
+# R9, R108
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_packet_of_another_dtype_is_malformed(dtype: int) -> None:
     kept: list[Packet] = []

@@ -290,6 +290,7 @@ def check(world: World, messages: list[Message]) -> None:
         message.check(one.lost_bytes, one.lost_energy_share)
 
 
+# R46, R47, R69, R70
 @settings(max_examples=100)
 @given(cases)
 def test_every_promise_holds_whatever_the_network_does(case: Case) -> None:
@@ -303,6 +304,7 @@ def test_every_promise_holds_in_a_long_search(case: Case) -> None:
     check(*play(case))
 
 
+# R112
 @settings(max_examples=10)
 @given(cases)
 def test_the_same_seed_gives_the_same_packets(case: Case) -> None:

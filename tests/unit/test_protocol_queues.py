@@ -73,6 +73,7 @@ def values(rank: int, packets: int) -> Floats:
     return numbers
 
 
+# R86, R92
 @pytest.mark.parametrize("high_packets", [20, 50, 300])
 def test_a_high_queue_is_not_held_up_by_low_ones_that_fill_the_port(high_packets: int) -> None:
     """Eight senders' high messages take at most 1.25 times what the link needs for them alone, though low ones' packets
@@ -98,6 +99,7 @@ def test_a_high_queue_is_not_held_up_by_low_ones_that_fill_the_port(high_packets
     assert port.dropped <= 0.01 * queues.total("data_packets_sent")
 
 
+# R86
 def test_a_sender_whose_low_packets_are_stuck_still_gets_its_share_above() -> None:
     """Seven senders keep the link busy above the eighth's low packets, which fill what it may have in flight. Its short
     high message takes at most 2.5 times what an eighth of the link needs for it."""
@@ -113,6 +115,7 @@ def test_a_sender_whose_low_packets_are_stuck_still_gets_its_share_above() -> No
     assert min(end for (_, tensor), end in queues.end_ns.items() if tensor == HIGH) > 300 * MS, "the link was not busy"
 
 
+# R57
 def test_a_queue_that_is_starved_for_long_stops_nobody() -> None:
     """More packets overtake the low queue's than a sender can remember: the high one keeps the link, all ends."""
     queues = Queues(2, (2400, 6000), Port(0))
@@ -125,6 +128,7 @@ def test_a_queue_that_is_starved_for_long_stops_nobody() -> None:
     assert max(queues.end_ns.values()) <= 1.05 * 2 * 8400 * FRAME_NS
 
 
+# R13, R54
 def test_packets_that_hundreds_overtook_are_acknowledged_and_not_sent_again() -> None:
     """300 packets of the high queue pass those of the low one, which come 60 ms late: more than a bitmap tells."""
 
@@ -181,6 +185,7 @@ WIDE: dict[str, object] = {"congestion_control": b"fixed", "fixed_window": 64}
 """The link alone limits the sender."""
 
 
+# R89, R93
 def test_a_link_with_work_queued_is_never_idle_and_fed_only_a_little_ahead() -> None:
     link = HostLink()
     queues = Queues(1, (2000, 1), link, WIDE)
@@ -191,6 +196,7 @@ def test_a_link_with_work_queued_is_never_idle_and_fed_only_a_little_ahead() -> 
     assert link.ahead_ns <= MOST_AHEAD_NS
 
 
+# R93
 def test_one_wake_up_feeds_several_packets_though_bursts_are_small() -> None:
     """A window of 4 lets one packet leave at once; without feeding ahead each would need a wake-up of its own."""
     link = HostLink(delay_ns=50 * US)
@@ -203,6 +209,7 @@ def test_one_wake_up_feeds_several_packets_though_bursts_are_small() -> None:
     assert len(link.fed) >= 2.5 * wakes
 
 
+# R92, R93
 def test_a_higher_queue_leaves_next_whatever_waits_below() -> None:
     """With no burst in between, and behind no more than the link was fed ahead."""
     link = HostLink()
@@ -220,9 +227,20 @@ def test_a_higher_queue_leaves_next_whatever_waits_below() -> None:
     assert len(between) <= 64, "only what the high one's window leaves of the link"
 
 
+# R88
 @pytest.mark.parametrize(("rate_bps", "most"), [(1e8, 8), (1e9, 8), (4e9, 33), (1e10, 44), (1e11, 44)])
 def test_a_burst_takes_100_us_of_a_fast_link_and_8_packets_of_a_slow_one(rate_bps: float, most: int) -> None:
     queues = Queues(1, (400, 1), HostLink(), {**WIDE, "fixed_window": 400, "link_bps": rate_bps})
+    queues.submit(LOW)
+    queues.submit(HIGH)
+    queues.run()
+    assert queues.world.nodes[1].largest_burst == most
+
+
+# R88
+@pytest.mark.parametrize(("window", "most"), [(1, 1), (4, 1), (8, 2), (9, 3), (32, 8)])
+def test_a_burst_is_a_quarter_of_the_window_at_most(window: int, most: int) -> None:
+    queues = Queues(1, (100, 1), HostLink(), {**WIDE, "fixed_window": window})
     queues.submit(LOW)
     queues.submit(HIGH)
     queues.run()

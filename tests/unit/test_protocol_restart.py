@@ -39,6 +39,7 @@ def error(node: Node) -> str:
     return str(ffi.string(lib.dlcp_protocol_error(node.native)).decode())
 
 
+# R23, R24, R26
 @pytest.mark.parametrize("iteration", range(ROUNDS))
 @pytest.mark.parametrize("lost_greetings", [0, 2])
 def test_a_restarted_sender__is_not_told_that_its_data_arrived(iteration: int, lost_greetings: int) -> None:
@@ -61,6 +62,7 @@ def test_a_restarted_sender__is_not_told_that_its_data_arrived(iteration: int, l
     assert world.now_ns - start_ns < 1_000 * MS, "long before silence would tell"
 
 
+# R26
 def test_a_message_under_way__is_not_completed_by_another_start_of_its_sender() -> None:
     world = world_with_history()
     world.nodes[0] = sender(SECOND)
@@ -74,6 +76,7 @@ def test_a_message_under_way__is_not_completed_by_another_start_of_its_sender() 
     assert "started again" in error(world.nodes[1])
 
 
+# R25
 def test_a_stop_that_names_no_incarnation__ends_nothing() -> None:
     world = World({0: sender(FIRST), 1: Node(1, [0], incarnation=RECEIVERS)}, deliver)
     world.nodes[1].declare(0, ELEMENTS)
@@ -91,6 +94,7 @@ def test_a_stop_that_names_no_incarnation__ends_nothing() -> None:
     assert done.delivered_bytes == ELEMENTS * 4
 
 
+# R27
 def test_a_stop_that_is_said_again__counts_what_was_delivered_and_not_what_was_acknowledged() -> None:
     """The receiver's deadline closes the message before anything came, and its first STOP is lost."""
     stops: list[Packet] = []

@@ -30,6 +30,7 @@ def values(number: int) -> Floats:
     return np.full(ELEMENTS, number, np.float32)
 
 
+# R74
 def test_a_message_that_came_whole_is_over_as_soon_as_it_is_expected() -> None:
     world = star()
     receiver = world.nodes[0]
@@ -47,6 +48,7 @@ def test_a_message_that_came_whole_is_over_as_soon_as_it_is_expected() -> None:
     assert world.nodes[1].statistics()["packets_resent"] == 0
 
 
+# R74
 def test_a_done_that_came_before_is_remembered() -> None:
     """Two packets were lost, within the bound: the DONE that nobody could judge ends the message at once."""
     world = star(bound_ppm=100_000)
@@ -59,6 +61,7 @@ def test_a_done_that_came_before_is_remembered() -> None:
     assert (done.end_ns, done.lost_bytes) == (world.now_ns, 1440)
 
 
+# R77
 def test_a_message_that_the_stash_could_not_hold_is_asked_for_at_once() -> None:
     """The DONE found no room of its own, and took a packet's: the NACK leaves with the registration, without a wait."""
     world = star(stash_bytes=40 * 1560)
@@ -76,6 +79,7 @@ def test_a_message_that_the_stash_could_not_hold_is_asked_for_at_once() -> None:
     assert (got == 7).all()
 
 
+# R71, R74
 def test_the_done_that_asks_is_kept_when_the_one_of_round_0_comes_later() -> None:
     """That one travels with the data, in a queue that may be slow. It asks nothing and gets no answer."""
     world = star(bound_ppm=100_000, stash_bytes=40 * 1560)
@@ -99,6 +103,7 @@ def test_the_done_that_asks_is_kept_when_the_one_of_round_0_comes_later() -> Non
     assert lib.DLCP_NACK in {packet.type for packet in receiver.poll(world.now_ns)}
 
 
+# R63
 @pytest.mark.parametrize("lost", [0, 3])
 def test_a_nack_that_comes_twice_does_not_undo_what_was_repaired_since(lost: int) -> None:
     """Data found no room, so a NACK names packets that were acknowledged. It comes once more when they have come:
@@ -130,6 +135,7 @@ def test_a_nack_that_comes_twice_does_not_undo_what_was_repaired_since(lost: int
     assert sender.statistics()["packets_resent"] == resent
 
 
+# R8, R74
 def test_early_packets_of_a_tensor_that_is_declared_later_are_kept_and_checked_then() -> None:
     world = World({0: Node(0, [1]), 1: Node(1, [0])}, deliver)
     sender, receiver = world.nodes[1], world.nodes[0]
@@ -149,6 +155,7 @@ def test_early_packets_of_a_tensor_that_is_declared_later_are_kept_and_checked_t
     assert receiver.statistics()["messages_received"] == 1
 
 
+# R75
 @pytest.mark.parametrize("senders", [1, 3])
 def test_no_peer_can_fill_it_for_all_and_no_cap_is_passed(senders: int) -> None:
     """Each takes at most what is free: one alone a half, three a quarter each; a newcomer still finds room."""
@@ -190,6 +197,7 @@ def test_room_is_given_back() -> None:
     assert receiver.statistics()["packets_stash_full"] == 0
 
 
+# R76
 def test_what_can_never_be_expected_any_more_makes_room() -> None:
     """Iteration 0 comes early and is skipped: when iteration 1 is over, nothing of 0 is kept."""
     world = star(stash_bytes=2 * PACKETS * 1560 + 20 * 1560)
@@ -205,6 +213,7 @@ def test_what_can_never_be_expected_any_more_makes_room() -> None:
     assert receiver.statistics()["packets_stash_full"] == 0
 
 
+# R67, R76
 def test_a_late_packet_of_a_message_that_is_over_is_not_kept() -> None:
     kept: list[Packet] = []
     world = star()
@@ -220,6 +229,7 @@ def test_a_late_packet_of_a_message_that_is_over_is_not_kept() -> None:
     assert (statistics["packets_late"], statistics["packets_stashed"]) == (2, 0)
 
 
+# R69
 def test_early_packets_are_added_once() -> None:
     """Some came early, twice; the rest, and some again, after the message was expected."""
     world = star(bound_ppm=0)

@@ -52,18 +52,21 @@ def tos(precedence: int, ecn: int = 0) -> int:
     return (QUEUE << 3 | precedence << 1) << 2 | ecn
 
 
+# R36, R40
 def test_wred_sends_small_packets_with_precedence_2_and_the_rest_with_1() -> None:
     packets = first_pass(lib.DLCP_DROP_WRED)
     assert {i for i, p in packets.items() if p.tos == tos(2)} == set(range(PACKETS // 2))
     assert {i for i, p in packets.items() if p.tos == tos(1)} == set(range(PACKETS // 2, PACKETS))
 
 
+# R36
 def test_ect_protects_large_packets_by_ect0() -> None:
     packets = first_pass(lib.DLCP_DROP_ECT)
     assert {i for i, p in packets.items() if p.tos == tos(0)} == set(range(PACKETS // 2))
     assert {p.tos for i, p in packets.items() if i >= PACKETS // 2} == {tos(0, lib.DLCP_ECN_ECT0)}
 
 
+# R39
 @pytest.mark.parametrize(
     ("mode", "options", "expected"),
     [
@@ -77,6 +80,7 @@ def test_what_may_not_be_dropped_is_not_tagged(mode: int, options: dict[str, int
     assert {p.tos for p in first_pass(mode, **options).values()} == expected
 
 
+# R38
 def test_classes_leave_in_order_of_importance() -> None:
     order = [p.tos for p in first_pass(lib.DLCP_DROP_WRED).values()]
     assert order == sorted(order)
@@ -85,6 +89,7 @@ def test_classes_leave_in_order_of_importance() -> None:
 BELOW, ABOVE = set(range(PACKETS // 2)), set(range(PACKETS // 2, PACKETS))
 
 
+# R39
 @pytest.mark.parametrize(
     ("mask", "expected"),
     [
@@ -99,6 +104,7 @@ def test_a_tensor_s_mask_says_which_magnitudes_are_droppable(mask: int, expected
     assert {i for i, p in packets.items() if p.tos == tos(2)} == expected
 
 
+# R40
 def test_the_metric_decides_what_is_small() -> None:
     """Three kinds of packets whose order by mean, by root mean square and by the largest value differs."""
     kinds = np.zeros((3, PACKET_ELEMENTS), np.float32)
@@ -117,6 +123,7 @@ def test_the_metric_decides_what_is_small() -> None:
             assert not tagged & (largest if mask == lib.DLCP_DROPPABLE_SMALL else smallest)[metric]
 
 
+# R32, R41
 @pytest.mark.parametrize("bad", [np.inf, np.nan])
 @pytest.mark.parametrize("mask", [1, 2, 3])
 def test_of_exploded_gradients_nothing_is_droppable(bad: float, mask: int) -> None:
@@ -128,6 +135,7 @@ def test_of_exploded_gradients_nothing_is_droppable(bad: float, mask: int) -> No
     assert {p.data[30:32] for p in packets.values()} == {b"\xff\xff"}
 
 
+# R43
 @pytest.mark.parametrize(("share_ppm", "largest"), [(0, 0), (100_000, 4), (1_000_000, PACKETS)])
 @pytest.mark.parametrize("mask", [0, 3])
 def test_the_largest_gradients_may_be_told_to_arrive(share_ppm: int, largest: int, mask: int) -> None:
@@ -139,6 +147,7 @@ def test_the_largest_gradients_may_be_told_to_arrive(share_ppm: int, largest: in
     assert all(bool(p.data[1] & lib.DLCP_FLAG_SOME_MUST_ARRIVE) == (largest > 0) for p in packets.values())
 
 
+# R43
 @pytest.mark.parametrize("where", [{0, 1, 2}, {20, 30, 39}, {37, 38, 39}])
 def test_the_largest_gradients_must_arrive_among_many_that_are_equal(where: set[int]) -> None:
     """Sparse gradients: all packets but three are zeros. A tenth must arrive: these three, and one of the others."""
@@ -149,6 +158,7 @@ def test_the_largest_gradients_must_arrive_among_many_that_are_equal(where: set[
     assert len(must) == 4
 
 
+# R30, R31
 def test_every_packet_tells_the_message_s_energy() -> None:
     packets = first_pass(lib.DLCP_DROP_WRED)
     (code,) = {int.from_bytes(p.data[30:32], "big") for p in packets.values()}
@@ -158,6 +168,7 @@ def test_every_packet_tells_the_message_s_energy() -> None:
     assert told == pytest.approx(exact, rel=0.05)
 
 
+# R40
 def test_shrinking_gradients_stay_half_droppable_on_the_running_median() -> None:
     """Gradients shrink by a tenth each iteration: the median follows, so not all packets become small."""
     packets = first_pass(lib.DLCP_DROP_WRED, rounds=12)

@@ -73,6 +73,7 @@ def lossy(share: float) -> Any:
     return network
 
 
+# R37
 @pytest.mark.parametrize("part", [*(f"no-{part}" for part in PARTS), *(f"only-{part}" for part in PARTS), "none"])
 def test_dlcp__its_parts_are_seen_on_the_wire(part: str) -> None:
     """On: what may be lost is lost; layers have queues of their own; small packets carry the droppable tag."""
@@ -139,6 +140,7 @@ def test_dctcp_udp__switches_mark_the_queue_of_data_and_drop_none() -> None:
     assert intent.load_balancing == "flow-hash"
 
 
+# R44
 def test_pias__a_message_sinks_by_the_bytes_that_it_has_sent() -> None:
     """The queue of every packet is told by how much of its message left before it."""
     settings = settings_of("pias", demote_after=["10 %", "25 %", "50 %"])
@@ -180,6 +182,7 @@ def test_pias__what_is_sent_again_counts_and_all_arrives() -> None:
     assert any(resent(packet) for packet in pushed.data())
 
 
+# R45
 def test_pias__a_loss_at_the_end_of_a_queues_part_is_proven_by_lower_packets() -> None:
     """Repaired from acknowledgements: no probe is needed although nothing followed in that queue."""
     settings = settings_of("pias", demote_after=["50 %"])
@@ -292,6 +295,7 @@ def test_ltp__the_deadline_is_a_multiple_of_the_moving_average() -> None:
     assert closing.deadline(3, 8) is None, "and each tensor"
 
 
+# R65
 def test_ltp__a_gradient_leaves_whole_before_anything_is_sent_again() -> None:
     pushed = push_all(settings_of("ltp"), lossy(0.1))
     assert all(np.array_equal(a, b) for a, b in zip(pushed.sent, pushed.got, strict=True)), "without a deadline"

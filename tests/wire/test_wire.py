@@ -30,6 +30,7 @@ def data_packet(count: int = 360, **fields: int) -> bytes:
     return HEADER.pack(VERSION << 4 | lib.DLCP_DATA, *values.values()) + bytes(count * size)
 
 
+# R1
 def test_header_layout() -> None:
     header = ffi.new(
         "struct dlcp_header *",
@@ -45,6 +46,7 @@ def test_header_layout() -> None:
     assert ffi.buffer(out)[:] == data_packet(dtype=lib.DLCP_BFLOAT16)[:32]
 
 
+# R2
 def test_ack_layout() -> None:
     ack = ffi.new("struct dlcp_ack *")
     names = ("senders", "source", "cookie", "largest", "delay_us", "received", "ce", "overflow")
@@ -61,6 +63,7 @@ def test_ack_layout() -> None:
     assert lib.dlcp_ack_decode(back, out, 43) == lib.DLCP_WIRE_LENGTH
 
 
+# R3
 def test_a_full_datagram_fits_ethernet() -> None:
     assert 20 + 8 + lib.DLCP_HEADER_BYTES + lib.DLCP_PAYLOAD_BYTES == 1500
     assert lib.DLCP_FRAME_OVERHEAD_BYTES == 14 + 20 + 8 + 32
@@ -81,6 +84,7 @@ def test_what_is_encoded_is_decoded(**fields: int) -> None:
     assert {name: getattr(header, name) for name in fields} == fields
 
 
+# R4
 @pytest.mark.parametrize(
     ("data", "error"),
     [
@@ -114,6 +118,7 @@ def test_any_bytes_decode_or_are_refused(data: bytes) -> None:
         assert len(data) == 32 + (2 if header.dtype else 4) * header.count  # type: ignore[attr-defined]
 
 
+# R5
 def test_a_nack_has_exactly_its_bitmap() -> None:
     nack = ffi.new("struct dlcp_nack *", {"first": 5, "packets": 17, "round": 2})
     out = ffi.new("uint8_t[]", 2048)
@@ -136,17 +141,20 @@ def test_a_done_carries_its_energy_bit_by_bit() -> None:
     assert (back.packets, back.round, back.energy, back.must_arrive) == (7, 3, 0.1, 2)
 
 
+# R7
 @pytest.mark.parametrize("energy", [-1.0, float("nan"), float("-inf")])
 def test_a_done_with_an_energy_that_cannot_be_is_refused(energy: float) -> None:
     out = ffi.from_buffer(bytes(40) + struct.pack(">dI", energy, 0))
     assert lib.dlcp_done_decode(ffi.new("struct dlcp_done *"), out) == lib.DLCP_WIRE_FIELD
 
 
+# R29
 @given(st.floats(2.0**-40, 2.0**23))
 def test_a_magnitude_code_tells_the_root_mean_square_to_an_eighth(rms: float) -> None:
     assert lib.dlcp_code_energy(lib.dlcp_magnitude_code(rms)) ** 0.5 == pytest.approx(rms, rel=0.126)
 
 
+# R29
 def test_magnitude_codes_at_their_ends() -> None:
     code = lib.dlcp_magnitude_code
     assert [code(value) for value in (0.0, 1e-30, 2.0**-40, 1.25 * 2**23, 1e30)] == [0, 1, 1, 254, 254]
@@ -154,6 +162,7 @@ def test_magnitude_codes_at_their_ends() -> None:
     assert lib.dlcp_code_energy(0) == lib.dlcp_code_energy(lib.DLCP_CODE_NOT_FINITE) == 0
 
 
+# R31
 @given(st.floats(2.0**-100, 2.0**100))
 def test_an_energy_code_is_never_too_little_and_at_most_a_256th_octave_too_much(energy: float) -> None:
     told = lib.dlcp_energy_decode(lib.dlcp_energy_code(energy))

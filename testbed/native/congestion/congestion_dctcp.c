@@ -21,6 +21,7 @@
 #define STEPS_TOGETHER 6.0    /* the least that fills 90 % of a 100 Mbit/s link with 64 senders (test_protocol_incast.py) */
 #define PACING_GAIN 1.1       /* above one packet the window binds, not the pace */
 
+/* R91 */
 struct dctcp {
 	double window, alpha;
 	bool slow_start;

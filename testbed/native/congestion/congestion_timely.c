@@ -45,6 +45,7 @@
 #define PACING_GAIN 1.1         /* above one packet the window binds, not the pace */
 enum { SAMPLES = 4 };
 
+/* R90 */
 struct timely {
 	struct dlcp_congestion_config config;
 	double window;

@@ -24,7 +24,7 @@ struct dlcp_clock {
 
 /* cffi: functions */
 
-/* dilation: at least 1; 0 = 1. */
+/* dilation: at least 1; 0 = 1. R103. */
 static inline struct dlcp_clock dlcp_clock_new(double dilation, uint64_t host_now_ns)
 {
 	return (struct dlcp_clock){ .dilation = dilation > 0 ? dilation : 1, .origin_ns = host_now_ns };

@@ -83,7 +83,7 @@ static struct ancillary read_ancillary(struct datagrams *datagrams, int i)
 	return found;
 }
 
-/* True if a datagram came from where a peer sends. */
+/* True if a datagram came from where a peer sends. R98. */
 static bool comes_from(const struct sockaddr_in *from, const struct peer_address *peer)
 {
 	if (from->sin_addr.s_addr != peer->listens.sin_addr.s_addr)
@@ -119,7 +119,7 @@ static void input_one(struct datagrams *datagrams, struct dlcp_protocol *protoco
 	dlcp_protocol_input(protocol, bytes, size, tos, arrival_ns, now_ns, datagrams->overflow);
 }
 
-/* The packets of one datagram as it was read: one, or several of one size that the kernel merged. */
+/* The packets of one datagram as it was read: one, or several of one size that the kernel merged. R95. */
 static uint32_t input_datagram(struct datagrams *datagrams, struct dlcp_protocol *protocol, int i, uint64_t real_now_ns,
 			       uint64_t now_ns, struct dlcp_engine_statistics *statistics)
 {
@@ -184,7 +184,7 @@ static void add_ancillary(struct msghdr *message, uint8_t *room, int level, int 
 	message->msg_controllen += CMSG_SPACE(bytes);
 }
 
-/* Packets first to first + count of the burst as one datagram, or as one to be segmented. */
+/* Packets first to first + count of the burst as one datagram, or as one to be segmented. R94. */
 static ssize_t send_packets(struct datagrams *datagrams, uint32_t first, uint32_t count)
 {
 	const struct dlcp_burst *burst = &datagrams->burst;
@@ -228,7 +228,7 @@ bool datagrams_holds_data(const struct datagrams *datagrams)
 	return datagrams->pending && datagrams->burst.payload_bytes[datagrams->next];
 }
 
-/* Bursts of data leave from each port in turn, all else from the first: paths carry the same number of bursts. */
+/* Bursts of data leave from each port in turn, all else from the first: paths carry the same number of bursts. R97. */
 static int next_sender(struct datagrams *datagrams)
 {
 	if (!datagrams->burst.payload_bytes[0])
@@ -267,6 +267,7 @@ enum datagrams_sent datagrams_send(struct datagrams *datagrams, uint64_t now_ns,
 			datagrams->segmentation = false;
 		} else if (errno != EINTR) { /* no route, a filter: to the protocol a loss like any other */
 			statistics->send_errors++;
+			/* R99 */
 			statistics->too_large += errno == EMSGSIZE ? count : 0;
 			statistics->last_send_errno = errno;
 			datagrams->next += count;

@@ -24,6 +24,7 @@
 #define SECOND UINT64_C(1000000000)
 #define DEFAULT_LINGER_NS UINT64_C(100000000)
 #define RETRY_NS UINT64_C(200000) /* after ENOBUFS */
+/* R100 */
 #define STUCK_NS UINT64_C(100000000) /* a socket that takes nothing for so long must not hold the timers up */
 /* While data stream in, reading them every so often costs less than being woken by each burst: waking a thread on another
  * core takes the sender 6 us (measured, virtual machine). A network card's interrupt moderation does the same. */
@@ -140,7 +141,7 @@ static void sleep_until_something(struct dlcp_engine *engine, uint64_t at_ns, bo
 	pthread_mutex_unlock(&engine->lock);
 }
 
-/* How long to let data gather, and how many packets at one waking make a stream, on a link of a rate. */
+/* How long to let data gather, and how many packets at one waking make a stream, on a link of a rate. R96. */
 static void choose_nap(struct dlcp_engine *engine, double link_bps)
 {
 	double packet_ns = DLCP_DATAGRAM_BYTES * 8e9 / link_bps, gathered_ns = NAP_PACKETS * packet_ns;
@@ -159,6 +160,7 @@ struct farewell {
 	uint64_t until_ns, longest_ns, answers;
 };
 
+/* R102 */
 static bool may_leave(struct dlcp_engine *engine, struct farewell *farewell)
 {
 	struct dlcp_statistics statistics;
@@ -187,7 +189,7 @@ static int become_realtime(void)
 }
 
 /* Give what was read to the protocol. A message that ends hands its data back to the caller: what the socket has not taken
- * of it must not be read any more. */
+ * of it must not be read any more. R101. */
 static uint32_t input(struct dlcp_engine *engine)
 {
 	uint32_t sending = dlcp_protocol_sending(engine->protocol), packets;
@@ -287,6 +289,7 @@ struct dlcp_engine *dlcp_engine_new(const struct dlcp_engine_config *given, char
 		return NULL;
 	}
 	engine->datagrams.clock = dlcp_clock_new(given->time_dilation, host_now_ns());
+	/* R104 */
 	lab.protocol.link_bps *= engine->datagrams.clock.dilation; /* what the link carries in a second of the lab */
 	engine->event = engine->datagrams.sockets[0] = -1;
 	engine->linger_ns = config->linger_ns ? config->linger_ns : DEFAULT_LINGER_NS;
@@ -317,7 +320,7 @@ int dlcp_engine_port(const struct dlcp_engine *engine)
 	return engine->datagrams.ports[0];
 }
 
-/* The protocol's sentences count in lab seconds: add that for a reader whose clock is the host's. */
+/* The protocol's sentences count in lab seconds: add that for a reader whose clock is the host's. R106. */
 static void append_time_note(const struct dlcp_engine *engine, char *text, size_t text_bytes)
 {
 	size_t used = strlen(text);
@@ -435,7 +438,7 @@ int dlcp_engine_send(struct dlcp_engine *engine, uint16_t peer, const struct dlc
 	return code;
 }
 
-/* Convert a completion's instants; 0, which is none, stays 0. */
+/* Convert a completion's instants; 0, which is none, stays 0. R105. */
 static void completion_to_host_time(const struct dlcp_clock *clock, struct dlcp_completion *completion)
 {
 	completion->start_ns = dlcp_clock_host(clock, completion->start_ns);

@@ -183,6 +183,7 @@ static int path_mtu(const struct datagrams *datagrams, const struct sockaddr_in 
 	return bytes;
 }
 
+/* R99 */
 bool datagrams_peer_address(const struct datagrams *datagrams, const char *address, uint16_t port,
 			    const uint16_t *source_ports, uint32_t source_count, struct peer_address *peer, char *error,
 			    size_t error_bytes)

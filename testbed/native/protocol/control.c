@@ -26,7 +26,7 @@ static uint8_t control_tos(void)
 	return dlcp_tos(DLCP_CONTROL_QUEUE, 0, DLCP_ECN_NOT_ECT);
 }
 
-/* All in the control queue but for what must not overtake the data that it speaks of. */
+/* All in the control queue but for what must not overtake the data that it speaks of. R11, R60. */
 static uint8_t tos_of(const struct dlcp_protocol *protocol, const struct control *control)
 {
 	const struct outgoing *message = NULL;
@@ -48,6 +48,7 @@ static size_t build_control(struct dlcp_protocol *protocol, const struct control
 	struct dlcp_header header;
 
 	dlcp_fill_header(protocol, types[control->kind], &control->key, &header);
+	/* R23 */
 	if (control->kind == CONTROL_STOP)
 		header.offset = dlcp_peer(protocol, control->peer)->liveness.incarnation;
 	else if (control->kind == CONTROL_DONE || control->kind == CONTROL_PASSED)
@@ -114,7 +115,7 @@ static bool build_probe(struct dlcp_protocol *protocol, struct peer *peer, uint8
 	return true;
 }
 
-/* Acknowledgements and probes: what follows from a peer's state alone. */
+/* Acknowledgements and probes: what follows from a peer's state alone. R56. */
 bool dlcp_poll_peer(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns, struct dlcp_burst *burst)
 {
 	if (peer->liveness.gone)

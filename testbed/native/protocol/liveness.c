@@ -29,7 +29,7 @@ static bool owes(const struct peer *peer)
 	return !peer->liveness.gone && (peer->receiving.expected_head || peer->sending.waiting_head);
 }
 
-/* When a peer that owes something and says nothing counts as gone. */
+/* When a peer that owes something and says nothing counts as gone. R84. */
 uint64_t dlcp_gone_time(const struct dlcp_protocol *protocol, const struct peer *peer)
 {
 	if (!owes(peer))
@@ -38,7 +38,7 @@ uint64_t dlcp_gone_time(const struct dlcp_protocol *protocol, const struct peer 
 }
 
 /* When to greet a peer: before the first data, at times while data flow (the empty path may have become another), and
- * when it owes something and is silent. */
+ * when it owes something and is silent. R81, R82, R83. */
 uint64_t dlcp_greeting_time(const struct dlcp_protocol *protocol, const struct peer *peer)
 {
 	uint32_t doublings = peer->liveness.greetings < BACKOFF_LIMIT ? peer->liveness.greetings : BACKOFF_LIMIT;
@@ -54,7 +54,7 @@ uint64_t dlcp_greeting_time(const struct dlcp_protocol *protocol, const struct p
 				   protocol->config.silence_ns / GREETINGS_PER_SILENCE);
 }
 
-/* When a peer that answers, but to which no data get through, counts as gone. */
+/* When a peer that answers, but to which no data get through, counts as gone. R85. */
 uint64_t dlcp_blocked_time(const struct dlcp_protocol *protocol, const struct peer *peer)
 {
 	uint64_t since_ns = peer->liveness.unheard_since_ns;
@@ -109,7 +109,7 @@ static void refuse_restart(struct dlcp_protocol *protocol, struct peer *peer, co
 }
 
 /* Learn a peer's incarnation from its PROBE or DONE; false if it had another before. A rank that was started again knows
- * nothing of what it sent, and is told so by a STOP that names the incarnation that is known here. */
+ * nothing of what it sent, and is told so by a STOP that names the incarnation that is known here. R26. */
 bool dlcp_check_incarnation(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header)
 {
 	struct control stop = { .kind = CONTROL_STOP, .peer = peer->rank, .key = dlcp_header_key(header) };
@@ -125,7 +125,7 @@ bool dlcp_check_incarnation(struct dlcp_protocol *protocol, struct peer *peer, c
 }
 
 /* Whether a STOP speaks of what this start of the rank has sent. One without an incarnation comes from a peer that has
- * learned none yet: it is asked again. */
+ * learned none yet: it is asked again. R25, R26. */
 bool dlcp_stop_is_for_us(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header)
 {
 	if (!protocol->config.incarnation || header->offset == protocol->config.incarnation)

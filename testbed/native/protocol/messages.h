@@ -45,7 +45,8 @@ static inline bool dlcp_bound_valid(const struct dlcp_bound *bound)
 	return bound->bytes_ppm <= DLCP_PPM && bound->energy_ppm <= DLCP_PPM;
 }
 
-/* What holds for a message: its own bound if it has one, else the tensor's; nothing may be missing if either share is 0. */
+/* What holds for a message: its own bound if it has one, else the tensor's; nothing may be missing if either share is 0.
+ * R47, R48. */
 static inline struct dlcp_bound dlcp_message_bound(const struct dlcp_tensor *shape, uint8_t leg,
 						   const struct dlcp_bound *own)
 {

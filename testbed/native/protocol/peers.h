@@ -23,7 +23,7 @@ struct record {
 
 /* Messages of one queue to one peer, their congestion control, and what a later acknowledgement proves about earlier packets
  * of the same queue. Queues do not share a window: while a higher one is busy, packets of a lower one wait in the switch, and
- * their times and losses say nothing about the higher one. */
+ * their times and losses say nothing about the higher one. R86. */
 struct lane {
 	struct peer *peer; /* whose lane it is; peers.c */
 	uint8_t queue;     /* and of which queue, 0 to 7; peers.c */

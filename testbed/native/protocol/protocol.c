@@ -30,8 +30,10 @@ const char *dlcp_protocol_error(const struct dlcp_protocol *protocol)
 
 static void set_defaults(struct dlcp_config *config)
 {
+	/* R20 */
 	if (!config->ack_delay_ns)
 		config->ack_delay_ns = 500 * MICROSECOND;
+	/* R84 */
 	if (!config->silence_ns)
 		config->silence_ns = 10 * SECOND;
 	if (!config->stash_bytes)
@@ -74,7 +76,9 @@ struct dlcp_protocol *dlcp_protocol_new(const struct dlcp_config *config, char *
 	set_defaults(&protocol->config);
 	protocol->packet_ns = (DLCP_PAYLOAD_BYTES + DLCP_FRAME_OVERHEAD_BYTES) * 8e9 / config->link_bps;
 	protocol->ecn = dlcp_congestion_find(config->congestion_control)->needs_ecn;
+	/* R88 */
 	protocol->burst_packets = packets_in(protocol, BURST_NS, BURST_PACKETS, DLCP_BURST_PACKETS);
+	/* R19 */
 	protocol->ack_every = packets_in(protocol, BURST_NS, ACK_EVERY, ACK_EVERY_MOST);
 	protocol->gone.rank = -1;
 	protocol->stash.most = protocol->config.stash_bytes / sizeof(struct stashed);
@@ -150,6 +154,7 @@ static bool reserve_tensor(struct dlcp_protocol *protocol, uint16_t number)
 	return true;
 }
 
+/* R111 */
 int dlcp_protocol_declare(struct dlcp_protocol *protocol, uint16_t number, const struct dlcp_tensor *shape)
 {
 	const struct tensor *before = dlcp_declared(protocol, number);
@@ -236,6 +241,7 @@ static void dispatch(struct dlcp_protocol *protocol, struct peer *peer, const st
 	}
 }
 
+/* R108 */
 void dlcp_protocol_input(struct dlcp_protocol *protocol, const uint8_t *bytes, size_t size, uint8_t tos,
 			 uint64_t received_ns, uint64_t now_ns, uint32_t overflow)
 {
@@ -251,6 +257,7 @@ void dlcp_protocol_input(struct dlcp_protocol *protocol, const uint8_t *bytes, s
 		return;
 	}
 	peer = dlcp_peer(protocol, dlcp_packet_source(bytes));
+	/* R10 */
 	if (dlcp_packet_cookie(bytes) != protocol->config.cookie || !peer) {
 		protocol->statistics.packets_stranger++;
 		return;
@@ -302,6 +309,7 @@ static bool poll_due_peers(struct dlcp_protocol *protocol, uint64_t now_ns, stru
 	return false;
 }
 
+/* R92 */
 int dlcp_protocol_poll_transmit(struct dlcp_protocol *protocol, uint64_t now_ns, struct dlcp_burst *burst)
 {
 	if (!poll_due_peers(protocol, now_ns, burst) && !dlcp_poll_control(protocol, now_ns, burst) &&

@@ -6,8 +6,8 @@
  * Memory is taken when a message begins. While packets move only these grow: the stash of early packets (config.stash_bytes
  * at most), the ring of control packets to send (128 KiB at most, 32 bytes each), and what is remembered of a peer's
  * transmissions, which follows this rank's own window (160 KiB a peer at most). So what others send makes a protocol take at
- * most the stash and the ring. A peer with which no message was exchanged takes about 1 KiB.
- * PROTOCOL.md says the rules.
+ * most the stash and the ring. A peer with which no message was exchanged takes about 1 KiB (R109).
+ * PROTOCOL.md has the rules that comments cite by number.
  *
  * Times are nanoseconds of any clock that does not run backwards. Functions that return int give 0 or a negative
  * enum dlcp_error; dlcp_protocol_error() has the sentence.

@@ -101,6 +101,7 @@ void dlcp_reschedule(struct dlcp_protocol *protocol, struct peer *peer, uint64_t
 	peer->turn.scheduled = peer->sending.active;
 }
 
+/* R112 */
 struct peer *dlcp_due_peer(struct dlcp_protocol *protocol, uint64_t now_ns)
 {
 	while (dlcp_heap_least(&protocol->schedule.due) <= now_ns && protocol->schedule.due.count) {
@@ -128,6 +129,7 @@ static void end_pauses(struct dlcp_protocol *protocol, uint64_t now_ns)
 	}
 }
 
+/* R92, R93 */
 bool dlcp_poll_data(struct dlcp_protocol *protocol, uint64_t now_ns, struct dlcp_burst *burst)
 {
 	if (protocol->nic_ns > (double)now_ns + fmax((AHEAD_PACKETS - 1) * protocol->packet_ns, AHEAD_NS))

@@ -5,7 +5,7 @@
 #define LONGEST_TIMEOUT_NS (250 * MILLISECOND)
 
 /* The least time to wait for an answer: twice what the receiver may hold an acknowledgement back, and four times what the
- * two hosts were seen to take by holding back and waking up, which round-trip times leave out. */
+ * two hosts were seen to take by holding back and waking up, which round-trip times leave out. R78. */
 static uint64_t least_timeout(const struct dlcp_protocol *protocol, const struct peer *peer)
 {
 	if (protocol->config.timer_floor_ns)
@@ -13,7 +13,7 @@ static uint64_t least_timeout(const struct dlcp_protocol *protocol, const struct
 	return dlcp_earlier(2 * protocol->config.ack_delay_ns + 4 * peer->path.host_ns, FIRST_TIMEOUT_NS);
 }
 
-/* srtt + 4 rttvar, not less than the least, doubled by each try. */
+/* srtt + 4 rttvar, not less than the least, doubled by each try. R78, R79. */
 static uint64_t timeout(const struct dlcp_protocol *protocol, const struct peer *peer, uint64_t srtt_ns,
 			uint64_t rttvar_ns, uint32_t tries)
 {
@@ -39,7 +39,7 @@ uint64_t dlcp_lane_rtt(const struct peer *peer, const struct lane *lane)
 	return lane->srtt_ns ? lane->srtt_ns : peer->path.srtt_ns;
 }
 
-/* How long after it left a packet of a queue that others have overtaken counts as late, no more as reordered. */
+/* How long after it left a packet of a queue that others have overtaken counts as late, no more as reordered. R54. */
 uint64_t dlcp_patience(const struct peer *peer, const struct lane *lane)
 {
 	uint64_t srtt_ns = dlcp_lane_rtt(peer, lane);

@@ -73,7 +73,7 @@ static void note_sender(struct senders *senders, struct peer *peer, uint64_t now
 	peer->receiving.data_ns = now_ns;
 }
 
-/* Enter a sequence number into what the next acknowledgements will say. */
+/* Enter a sequence number into what the next acknowledgements will say. R13, R18, R19, R20. */
 void dlcp_on_sequence(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header, bool ce,
 		      uint64_t received_ns, uint64_t now_ns)
 {
@@ -96,7 +96,7 @@ void dlcp_on_sequence(struct dlcp_protocol *protocol, struct peer *peer, const s
 }
 
 /* How many ranks send to this one: of each, data came not longer ago than its turn takes, twice, when all take turns on
- * a link like ours. That time grows with their number, so one that no longer counts may count again. */
+ * a link like ours. That time grows with their number, so one that no longer counts may count again. R22. */
 static uint8_t count_senders(struct dlcp_protocol *protocol, uint64_t now_ns)
 {
 	struct senders *senders = &protocol->senders;
@@ -116,7 +116,8 @@ static uint8_t count_senders(struct dlcp_protocol *protocol, uint64_t now_ns)
 	return senders->told < UINT8_MAX ? (uint8_t)senders->told : UINT8_MAX;
 }
 
-/* Write an acknowledgement (DLCP_ACK_BYTES): first of what was overtaken; then another one follows for the newest. */
+/* Write an acknowledgement (DLCP_ACK_BYTES): first of what was overtaken; then another one follows for the newest.
+ * R13, R107. */
 void dlcp_build_ack(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns, uint8_t *bytes)
 {
 	struct arrivals *arrivals = peer->receiving.overtaken.untold ? &peer->receiving.overtaken : &peer->receiving.newest;

@@ -24,6 +24,7 @@ static struct over *newest_finished(struct peer *peer, const struct dlcp_key *ke
 	return key->tensor < peer->receiving.finished_tensors ? &peer->receiving.finished[at] : &none;
 }
 
+/* R67 */
 static bool is_over(struct peer *peer, const struct dlcp_key *key)
 {
 	return dlcp_age(key) <= newest_finished(peer, key)->age;
@@ -52,13 +53,14 @@ static void prepare(struct incoming *message, const struct dlcp_tensor *shape, c
 	message->start_ns = now_ns;
 	message->pass_over = false;
 	message->must_arrived = 0;
-	/* How many packets must arrive, only the sender knows; that there may be some is known before it says anything. */
+	/* How many packets must arrive, only the sender knows; that there may be some is known before it says anything.
+	 * R53. */
 	message->must_arrive = message->entry.key.leg == DLCP_PUSH && shape->must_arrive_ppm ? NONE : 0;
 	if (to->contributors && to->placement != DLCP_PLACE_ADD)
 		memset(to->contributors, 0, message->packets * sizeof *to->contributors);
 }
 
-/* Deadlines that count from the first packet have an instant as soon as it came. */
+/* Deadlines that count from the first packet have an instant as soon as it came. R51. */
 static void count_from_first(struct peer *peer, struct incoming *message)
 {
 	for (uint32_t i = 0; i < message->closings; i++) {
@@ -115,6 +117,7 @@ static bool grow_finished(struct peer *peer, uint32_t tensors)
 	return true;
 }
 
+/* R110 */
 int dlcp_protocol_receive(struct dlcp_protocol *protocol, uint16_t rank, const struct dlcp_key *key,
 			  const struct dlcp_destination *to, uint64_t now_ns)
 {
@@ -150,6 +153,7 @@ int dlcp_protocol_receive(struct dlcp_protocol *protocol, uint16_t rank, const s
 	prepare(message, &tensor->shape, to, now_ns);
 	dlcp_incoming_list(protocol, peer, message, now_ns);
 	apply_stashed(protocol, peer, key, now_ns);
+	/* R52 */
 	message = to->deadline_count && !tensor->shape.must_arrive ? dlcp_incoming_find(protocol, rank, key) : NULL;
 	if (message)
 		begin_deadlines(peer, message, to);
@@ -167,7 +171,7 @@ static void push_stop(struct dlcp_protocol *protocol, uint16_t peer, const struc
 				    });
 }
 
-/* Say again that a message is over, and what was delivered of it, if that is remembered. */
+/* Say again that a message is over, and what was delivered of it, if that is remembered. R27. */
 static void push_stop_again(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_key *key)
 {
 	const struct over *newest = newest_finished(peer, key);
@@ -176,7 +180,7 @@ static void push_stop_again(struct dlcp_protocol *protocol, struct peer *peer, c
 		  newest->age == dlcp_age(key) ? newest->delivered_bytes : DLCP_DELIVERED_FORGOTTEN);
 }
 
-/* Which share of the message's energy is missing. */
+/* Which share of the message's energy is missing. R49. */
 static double lost_energy_share(const struct incoming *message)
 {
 	double bytes = (double)dlcp_message_bytes(message->elements, message->dtype);
@@ -189,7 +193,7 @@ static double lost_energy_share(const struct incoming *message)
 	return missing > 0 ? missing / message->energy : 0;
 }
 
-/* At the end, so that a message of which little is missing costs no second pass over its memory. */
+/* At the end, so that a message of which little is missing costs no second pass over its memory. R70. */
 static void zero_holes(struct incoming *message)
 {
 	for (uint32_t packet = 0; message->arrived < message->packets && packet < message->packets; packet++)
@@ -231,7 +235,7 @@ static void finish(struct dlcp_protocol *protocol, struct peer *peer, struct inc
 	dlcp_incoming_unlist(protocol, peer, message);
 }
 
-/* No more of the energy is missing than may be. Both ends add up the same numbers in different orders. */
+/* No more of the energy is missing than may be. Both ends add up the same numbers in different orders. R46, R49. */
 static bool enough_energy(const struct incoming *message)
 {
 	double allowed = message->energy * message->energy_ppm / DLCP_PPM;
@@ -242,7 +246,7 @@ static bool enough_energy(const struct incoming *message)
 	       message->energy - message->delivered_energy <= allowed + ROUNDING * message->energy;
 }
 
-/* A deadline is over, and what it asks for and all that must arrive are there. */
+/* A deadline is over, and what it asks for and all that must arrive are there. R50, R53. */
 static bool closes(const struct incoming *message, uint64_t now_ns)
 {
 	for (uint32_t i = 0; i < message->closings; i++)
@@ -252,7 +256,7 @@ static bool closes(const struct incoming *message, uint64_t now_ns)
 }
 
 /* Everything is there; or all that must arrive, and the bound is met and the sender's first pass is known to be over (or
- * need not be); or a deadline closes it. */
+ * need not be); or a deadline closes it. R66. */
 static bool satisfied(const struct dlcp_protocol *protocol, const struct incoming *message, uint64_t now_ns)
 {
 	if (message->arrived == message->packets || closes(message, now_ns))
@@ -281,7 +285,7 @@ void dlcp_run_deadlines(struct dlcp_protocol *protocol, struct peer *peer, uint6
 	peer->receiving.deadline_hint_ns = hint_ns;
 }
 
-/* Put a packet's elements, and how many ranks' values they sum up, where they belong. */
+/* Put a packet's elements, and how many ranks' values they sum up, where they belong. R34, R70. */
 static void place(struct incoming *message, uint32_t packet, const struct dlcp_header *header, const uint8_t *payload)
 {
 	uint8_t *to = message->buffer + (size_t)packet * DLCP_PAYLOAD_BYTES;
@@ -306,11 +310,13 @@ static void accept(struct dlcp_protocol *protocol, struct peer *peer, struct inc
 	uint32_t full = dlcp_full_packet(message->dtype), packet = header->offset / full;
 	uint64_t bit = UINT64_C(1) << (packet % 64);
 
+	/* R8, R9 */
 	if (header->dtype != message->dtype || header->offset % full || header->offset >= message->elements ||
 	    header->count != dlcp_packet_elements(message->elements, message->dtype, packet)) {
 		protocol->statistics.packets_malformed++;
 		return;
 	}
+	/* R69 */
 	if (message->bitmap[packet / 64] & bit) {
 		protocol->statistics.packets_duplicate++;
 		return;
@@ -356,7 +362,7 @@ void dlcp_on_data(struct dlcp_protocol *protocol, struct peer *peer, const struc
 	}
 }
 
-/* The sender's pass over an expected message is over: STOP, or tell it what is missing. */
+/* The sender's pass over an expected message is over: STOP, or tell it what is missing. R71, R73. */
 static void judge(struct dlcp_protocol *protocol, struct peer *peer, struct incoming *message,
 		  const struct dlcp_done *done, uint64_t now_ns)
 {
@@ -375,7 +381,7 @@ static void judge(struct dlcp_protocol *protocol, struct peer *peer, struct inco
 		dlcp_control_push(protocol, &nack);
 }
 
-/* A DONE of any message: also one that is over, or that nobody expects yet. */
+/* A DONE of any message: also one that is over, or that nobody expects yet. R68, R72. */
 void dlcp_on_done(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
 		  const struct dlcp_done *done, uint64_t now_ns)
 {
@@ -398,6 +404,7 @@ void dlcp_on_done(struct dlcp_protocol *protocol, struct peer *peer, const struc
 static void apply_stashed(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_key *key,
 			  uint64_t now_ns)
 {
+	/* R74 */
 	for (struct stashed *next, *one = dlcp_stash_take(protocol, peer, key); one; one = next) {
 		struct incoming *message = dlcp_incoming_find(protocol, peer->rank, key);
 
@@ -411,7 +418,7 @@ static void apply_stashed(struct dlcp_protocol *protocol, struct peer *peer, con
 }
 
 /* Write a NACK that begins at control->first; the rest of a message that needs more than one is pushed again.
- * Returns its length, or 0 when the message has ended meanwhile (then a STOP is on its way). */
+ * Returns its length, or 0 when the message has ended meanwhile (then a STOP is on its way). R6. */
 size_t dlcp_build_nack(struct dlcp_protocol *protocol, const struct control *control, struct dlcp_header *header,
 		       uint8_t *bytes)
 {

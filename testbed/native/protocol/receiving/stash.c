@@ -40,7 +40,7 @@ static void grow(struct stash *stash)
 	}
 }
 
-/* Room for one packet of a peer, or NULL. */
+/* Room for one packet of a peer, or NULL. R75. */
 static struct stashed *room(struct dlcp_protocol *protocol, struct peer *peer)
 {
 	struct stash *stash = &protocol->stash;
@@ -89,7 +89,7 @@ static struct stashed *find(struct dlcp_protocol *protocol, const struct peer *p
 }
 
 /* Keep a DATA packet, or a DONE (payload is NULL), of which only that of the newest round is kept. It takes a DATA
- * packet's place when there is no room: it is what lets the answer leave as soon as the message is expected. */
+ * packet's place when there is no room: it is what lets the answer leave as soon as the message is expected. R74, R77. */
 void dlcp_stash_put(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
 		    const struct dlcp_done *done, const uint8_t *payload)
 {
@@ -144,7 +144,7 @@ struct stashed *dlcp_stash_take(struct dlcp_protocol *protocol, struct peer *pee
 	return taken;
 }
 
-/* Forget what can never be expected any more: what is not newer than a message that is over. */
+/* Forget what can never be expected any more: what is not newer than a message that is over. R76. */
 void dlcp_stash_forget(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_key *newest)
 {
 	struct stashed **at = bucket_of(&protocol->stash, peer, newest);

@@ -51,7 +51,7 @@ void dlcp_outgoing_unlist(struct peer *peer, struct outgoing *message, uint64_t 
 	}
 }
 
-/* Bytes of a message were sent: it may have to travel lower from here on. */
+/* Bytes of a message were sent: it may have to travel lower from here on. R44. */
 void dlcp_demote(struct dlcp_protocol *protocol, struct peer *peer, struct outgoing *message, uint64_t now_ns)
 {
 	uint8_t queue = protocol->tensors[message->entry.key.tensor].shape.queue;
@@ -102,7 +102,7 @@ static void unlist_lost(struct outgoing *message, uint32_t packet)
 		message->packets.lost_head[lost_list(message, packet)] = next;
 }
 
-/* The lost packet that matters most: one that must arrive, else of the largest magnitude. NONE when none is lost. */
+/* The lost packet that matters most: one that must arrive, else of the largest magnitude. NONE when none is lost. R58. */
 uint32_t dlcp_largest_lost(struct outgoing *message)
 {
 	while (message->packets.lost_top && message->packets.lost_head[message->packets.lost_top] == NONE)
@@ -142,7 +142,7 @@ void dlcp_set_state(struct outgoing *message, uint32_t packet, uint8_t state)
 	}
 }
 
-/* After packets changed their state: is there something to send, and is DONE due? */
+/* After packets changed their state: is there something to send, and is DONE due? R59. */
 void dlcp_outgoing_changed(struct dlcp_protocol *protocol, struct outgoing *message, uint64_t now_ns)
 {
 	struct peer *peer = dlcp_peer(protocol, message->entry.peer);

@@ -74,7 +74,7 @@ struct outgoing {
 	struct asking asking;
 };
 
-/* What is missing beyond the bound must be sent again; otherwise only what never left. */
+/* What is missing beyond the bound must be sent again; otherwise only what never left. R46, R58. */
 static inline bool dlcp_must_resend(const struct outgoing *message)
 {
 	const struct packets *packets = &message->packets;

@@ -28,7 +28,7 @@ static uint32_t overtaken_most(const struct peer *peer)
 }
 
 /* When a transmission in flight counts as lost because so many others left after it: only so many can be remembered. A
- * queue that higher ones starve must not hold them up for longer than a timeout. NEVER while it can be remembered. */
+ * queue that higher ones starve must not hold them up for longer than a timeout. NEVER while it can be remembered. R57. */
 static uint64_t forgotten_at(const struct dlcp_protocol *protocol, const struct peer *peer, uint32_t sequence)
 {
 	if (peer->sending.next_sequence - sequence < overtaken_most(peer))
@@ -36,7 +36,7 @@ static uint64_t forgotten_at(const struct dlcp_protocol *protocol, const struct 
 	return record_of(peer, sequence)->sent_ns + dlcp_timeout(protocol, peer, 0);
 }
 
-/* Remember twice as many transmissions. Without memory for that, those in flight stay as few as can be remembered. */
+/* Remember twice as many transmissions. Without memory for that, those in flight stay as few as can be remembered. R57. */
 static void remember_more(struct peer *peer)
 {
 	uint32_t room = 2 * peer->sending.records_room, next = peer->sending.next_sequence;
@@ -51,7 +51,7 @@ static void remember_more(struct peer *peer)
 	peer->sending.records_room = room;
 }
 
-/* Note a transmission in a queue; the caller fills message, outgoing, packet and class. */
+/* Note a transmission in a queue; the caller fills message, outgoing, packet and class. R12. */
 struct record *dlcp_record(struct dlcp_protocol *protocol, struct peer *peer, uint8_t queue, uint64_t now_ns,
 			   uint32_t *sequence)
 {
@@ -132,7 +132,7 @@ static void record_arrived(struct dlcp_protocol *protocol, struct peer *peer, st
 
 	if (record->state == LOST && record->message) {
 		protocol->statistics.losses_spurious++;
-		/* paths differ by more than was thought: wait longer, at most a round trip */
+		/* paths differ by more than was thought: wait longer, at most a round trip. R55. */
 		peer->path.reorder_ns = dlcp_earlier(2 * peer->path.reorder_ns, peer->path.srtt_ns);
 	}
 	if (record->message)
@@ -174,7 +174,7 @@ static void record_lost(struct dlcp_protocol *protocol, struct peer *peer, struc
 }
 
 /* When the latest packet left that can prove what became of those of a queue. Where messages sink from queue to queue the end
- * of their part in a queue is followed by lower ones only: what left later and lower cannot overtake either. */
+ * of their part in a queue is followed by lower ones only: what left later and lower cannot overtake either. R45. */
 static uint64_t newest_proof_ns(const struct dlcp_protocol *protocol, const struct peer *peer, uint8_t queue)
 {
 	uint64_t newest_ns = peer->sending.lanes[queue]->any_acked ? peer->sending.lanes[queue]->newest_sent_ns : 0;
@@ -189,7 +189,7 @@ static uint64_t newest_proof_ns(const struct dlcp_protocol *protocol, const stru
 }
 
 /* When a record that was overtaken counts as lost: `now` if its time is over, NEVER without evidence. RFC 8985's
- * two tests, never by a higher queue: strict priorities reorder queues by design. */
+ * two tests, never by a higher queue: strict priorities reorder queues by design. R54. */
 static uint64_t lost_at(const struct dlcp_protocol *protocol, const struct peer *peer, const struct record *record,
 			uint64_t now_ns)
 {
@@ -266,7 +266,7 @@ void dlcp_detect_losses(struct dlcp_protocol *protocol, struct peer *peer, uint6
 	}
 }
 
-/* The round-trip time that an acknowledgement shows; 0 if its numbers make no sense. */
+/* The round-trip time that an acknowledgement shows; 0 if its numbers make no sense. R15. */
 static uint64_t rtt_of(const struct record *record, const struct dlcp_ack *ack, uint64_t received_ns)
 {
 	uint64_t held_ns = (uint64_t)ack->delay_us * MICROSECOND;
@@ -315,10 +315,12 @@ void dlcp_on_ack(struct dlcp_protocol *protocol, struct peer *peer, const struct
 	struct dlcp_congestion_ack told = { .now_ns = now_ns, .senders = ack->senders };
 	struct record *largest;
 
+	/* R16 */
 	if (back >= peer->sending.remembered) /* never sent, or too long ago */
 		return;
 	largest = record_of(peer, ack->largest);
-	/* RFC 9002, 5.1: the largest one, when it is news. What higher queues overtook tells of them, not of the path. */
+	/* RFC 9002, 5.1: the largest one, when it is news. What higher queues overtook tells of them, not of the path.
+	 * R14. */
 	if (!peer->sending.any_acked || (int32_t)(ack->largest - peer->sending.newest_acked) > 0) {
 		if (largest->state == IN_FLIGHT && ack->bitmap[0] & 1)
 			told.rtt_ns = rtt_of(largest, ack, received_ns);

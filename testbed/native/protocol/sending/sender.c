@@ -52,7 +52,7 @@ static struct outgoing *take(struct dlcp_protocol *protocol, uint32_t packets)
 	return message;
 }
 
-/* Queue a DONE for every message of a peer whose time has come, and tell of passes that are over. */
+/* Queue a DONE for every message of a peer whose time has come, and tell of passes that are over. R59, R62. */
 void dlcp_run_done_timers(struct dlcp_protocol *protocol, struct peer *peer, uint64_t now_ns)
 {
 	if (peer->sending.done_hint_ns > now_ns)
@@ -166,7 +166,7 @@ void dlcp_protocol_commit(struct dlcp_protocol *protocol, struct outgoing *messa
 	protocol->sending++;
 	dlcp_outgoing_list(peer, message, now_ns);
 	/* A receiver that is eager, or has a deadline, may have enough long before the pass is over, if it knows how many
-	 * packets must arrive. */
+	 * packets must arrive. R61. */
 	if (message->tags.must_arrive && (protocol->config.eager_stop || !message->tags.allowed_bytes)) {
 		dlcp_control_push(protocol, &(struct control){
 						    .kind = CONTROL_PASSED, .peer = peer->rank, .key = message->entry.key });
@@ -191,7 +191,7 @@ int dlcp_protocol_send(struct dlcp_protocol *protocol, uint16_t rank, const stru
 }
 
 /* A packet that left after the first NACK of the round came: the NACK cannot know of it. A range and not an order, for
- * it may have left any number of transmissions ago. */
+ * it may have left any number of transmissions ago. R63. */
 static bool sent_since(const struct peer *peer, const struct outgoing *message, uint32_t packet)
 {
 	uint32_t since = message->asking.nack_sequence;
@@ -214,7 +214,7 @@ void dlcp_on_nack(struct dlcp_protocol *protocol, struct peer *peer, const struc
 	if (!message || nack.round > message->asking.round || nack.round == 0)
 		return;
 	if (header->flags & DLCP_FLAG_WAIT) {
-		/* not silence: it will be expected later, so ask at an even pace */
+		/* not silence: it will be expected later, so ask at an even pace. R80. */
 		if (message->asking.done_tries > 2)
 			message->asking.done_tries = 2;
 		return;
@@ -223,6 +223,7 @@ void dlcp_on_nack(struct dlcp_protocol *protocol, struct peer *peer, const struc
 		protocol->statistics.packets_malformed++;
 		return;
 	}
+	/* R63 */
 	if (nack.round != message->asking.nack_round) {
 		if (nack.round <= message->asking.nack_history)
 			return;
@@ -240,7 +241,7 @@ void dlcp_on_nack(struct dlcp_protocol *protocol, struct peer *peer, const struc
 			dlcp_set_state(message, packet, LOST);
 	}
 	/* To the latest question it answers that something is missing, though by our count it has enough: repair everything,
-	 * do not ask for ever. */
+	 * do not ask for ever. R64. */
 	if (nack.round == message->asking.round && nack.first + nack.packets == message->count && message->packets.lost &&
 	    !message->packets.in_flight && !dlcp_has_packets(message)) {
 		message->tags.allowed_bytes = 0;
@@ -249,7 +250,7 @@ void dlcp_on_nack(struct dlcp_protocol *protocol, struct peer *peer, const struc
 	dlcp_outgoing_changed(protocol, message, now_ns);
 }
 
-/* What arrived of a message, by its acknowledgements. */
+/* What arrived of a message, by its acknowledgements. R28. */
 static uint64_t acknowledged_bytes(const struct outgoing *message)
 {
 	uint64_t elements = 0;
@@ -260,7 +261,7 @@ static uint64_t acknowledged_bytes(const struct outgoing *message)
 	return elements * dlcp_element_bytes(message->dtype);
 }
 
-/* The receiver has enough: the message is over. */
+/* The receiver has enough: the message is over. R17. */
 void dlcp_on_stop(struct dlcp_protocol *protocol, struct peer *peer, const struct dlcp_header *header,
 		  const uint8_t *bytes, uint64_t now_ns)
 {

@@ -12,7 +12,7 @@
  * range twice in a row and visits all ranges evenly. */
 #define GOLDEN_RATIO 0.6180339887498949
 
-/* Fill each packet's metric, its code, and the message's energy. */
+/* Fill each packet's metric, its code, and the message's energy. R30, R32. */
 static void measure_packets(struct outgoing *message, uint8_t metric, float *found)
 {
 	bool finite = true;
@@ -62,7 +62,7 @@ static float select_kth(float *values, int64_t count, int64_t k)
 	return values[k];
 }
 
-/* The threshold below which a packet is small: the running median before this message; its own the first time. */
+/* The threshold below which a packet is small: the running median before this message; its own the first time. R40. */
 static float threshold(struct tensor *tensor, const float *found, float *scratch, uint32_t packets)
 {
 	float median, before = tensor->threshold;
@@ -79,7 +79,7 @@ static void must_arrive(struct outgoing *message, uint32_t packet)
 	message->tags.must_arrive++;
 }
 
-/* The packets of the largest gradients that must arrive: class and count. found: the metric by packet. */
+/* The packets of the largest gradients that must arrive: class and count. found: the metric by packet. R43. */
 static void pick_largest(struct outgoing *message, uint32_t ppm, const float *found, float *scratch)
 {
 	uint32_t wanted = (uint32_t)dlcp_share(message->count, ppm);
@@ -98,7 +98,7 @@ static void pick_largest(struct outgoing *message, uint32_t ppm, const float *fo
 			must_arrive(message, packet);
 }
 
-/* Packets by class, each class as a ring that starts elsewhere in every iteration. */
+/* Packets by class, each class as a ring that starts elsewhere in every iteration. R38, R42. */
 static void counting_sort(struct outgoing *message)
 {
 	uint32_t count[CLASSES] = { 0 }, first[CLASSES], place[CLASSES], base = 0;
@@ -121,7 +121,7 @@ static void counting_sort(struct outgoing *message)
 }
 
 /* What may be missing of a message that was measured. A message with a value that is not finite has no energy to take a
- * share of: a limit on that means that nothing may be missing. */
+ * share of: a limit on that means that nothing may be missing. R49. */
 static void allow(struct outgoing *message, struct dlcp_bound bound)
 {
 	bool unlimited = bound.energy_ppm == DLCP_PPM;
@@ -132,7 +132,7 @@ static void allow(struct outgoing *message, struct dlcp_bound bound)
 	message->tags.allowed_energy = unlimited ? INFINITY : message->tags.energy * bound.energy_ppm / DLCP_PPM;
 }
 
-/* Fill magnitude, energy, bound, class and order of a message whose data and sizes are set. */
+/* Fill magnitude, energy, bound, class and order of a message whose data and sizes are set. R33, R39. */
 void dlcp_tag(struct dlcp_protocol *protocol, struct outgoing *message, struct tensor *tensor,
 	      const struct dlcp_bound *bound)
 {
@@ -153,6 +153,7 @@ void dlcp_tag(struct dlcp_protocol *protocol, struct outgoing *message, struct t
 	}
 	allow(message, allowed);
 	bounded = message->tags.allowed_bytes > 0 || (tagged && protocol->config.tag_all);
+	/* R41 */
 	if (!bounded || !isfinite(message->tags.energy)) /* exploded gradients tell nothing of what is small */
 		mask = 0;
 	if (mask)
@@ -169,7 +170,7 @@ void dlcp_tag(struct dlcp_protocol *protocol, struct outgoing *message, struct t
 	counting_sort(message);
 }
 
-/* The TOS byte of a class in a queue. */
+/* The TOS byte of a class in a queue. R36. */
 uint8_t dlcp_class_tos(const struct dlcp_protocol *protocol, uint8_t queue, uint8_t class)
 {
 	uint32_t precedence = 0, ecn = protocol->ecn ? DLCP_ECN_ECT0 : DLCP_ECN_NOT_ECT;

@@ -10,7 +10,7 @@
 /* A sender that was held up (by the scheduler, by a timer) may catch up at most this much of its link's time. */
 #define CATCH_UP_NS (500 * MICROSECOND)
 
-/* Packets that congestion control lets be in flight. */
+/* Packets that congestion control lets be in flight. R87. */
 static uint32_t window_packets(const struct peer *peer, uint8_t queue)
 {
 	double window = peer->sending.congestion->window(peer->sending.lanes[queue]->control);
@@ -28,7 +28,7 @@ static uint64_t pace_ns(const struct peer *peer, uint8_t queue)
 }
 
 /* Packets in flight as a queue sees them. What waits in lower queues delays nothing above, but it fills the ports' shared
- * buffers: it counts, yet leaves a higher queue room for one packet, which is enough to take the link over. */
+ * buffers: it counts, yet leaves a higher queue room for one packet, which is enough to take the link over. R86. */
 static uint32_t in_the_way(const struct peer *peer, uint8_t queue)
 {
 	uint32_t below = 0, most = window_packets(peer, queue) - 1;
@@ -38,7 +38,7 @@ static uint32_t in_the_way(const struct peer *peer, uint8_t queue)
 	return peer->sending.in_flight - below + (below < most ? below : most);
 }
 
-/* Nothing is sent into a path that has not answered a greeting yet: its round-trip time sets the pace. */
+/* Nothing is sent into a path that has not answered a greeting yet: its round-trip time sets the pace. R24, R86. */
 bool dlcp_window_open(const struct peer *peer, uint8_t queue)
 {
 	return !peer->liveness.gone && peer->path.srtt_ns && in_the_way(peer, queue) < window_packets(peer, queue) &&
@@ -46,7 +46,7 @@ bool dlcp_window_open(const struct peer *peer, uint8_t queue)
 }
 
 /* The packet that would be sent next: retransmissions first (or last), those of the largest gradients before others. NONE:
- * none. */
+ * none. R58, R65. */
 static uint32_t next_packet(const struct dlcp_protocol *protocol, struct outgoing *message, bool *resend)
 {
 	bool passing = message->progress.cursor < message->count;
@@ -71,7 +71,7 @@ void dlcp_fill_header(const struct dlcp_protocol *protocol, uint8_t type, const 
 	};
 }
 
-/* The link is busy with so many bytes. */
+/* The link is busy with so many bytes. R89. */
 void dlcp_charge_link(struct dlcp_protocol *protocol, uint32_t bytes, uint64_t now_ns)
 {
 	double earliest = (double)now_ns - (double)CATCH_UP_NS;
@@ -135,7 +135,7 @@ static void add_packet(struct dlcp_protocol *protocol, struct peer *peer, struct
 	dlcp_charge_link(protocol, DLCP_FRAME_OVERHEAD_BYTES + bytes, now_ns);
 }
 
-/* Ask for an acknowledgement with the burst's last packet when the sender will wait for it: about twice a window. */
+/* Ask for an acknowledgement with the burst's last packet when the sender will wait for it: about twice a window. R21. */
 static void ask_for_ack(struct dlcp_protocol *protocol, struct peer *peer, uint8_t queue, bool last,
 			const struct dlcp_burst *burst)
 {
@@ -150,7 +150,7 @@ static void ask_for_ack(struct dlcp_protocol *protocol, struct peer *peer, uint8
 }
 
 /* The first pass of a message of which something may be missing has left. Once what is late counts as lost, the receiver is
- * told, so that it need not wait until losses at the very end are proven. */
+ * told, so that it need not wait until losses at the very end are proven. R60. */
 static void pass_left(struct dlcp_protocol *protocol, struct peer *peer, struct outgoing *message, uint8_t queue,
 		      uint64_t now_ns)
 {
@@ -160,7 +160,7 @@ static void pass_left(struct dlcp_protocol *protocol, struct peer *peer, struct 
 	peer->sending.done_hint_ns = dlcp_earlier(peer->sending.done_hint_ns, message->asking.passed_at_ns);
 }
 
-/* Packets of one class of one message, as many as window, pace and GSO allow. */
+/* Packets of one class of one message, as many as window, pace and GSO allow. R88. */
 void dlcp_fill(struct dlcp_protocol *protocol, struct peer *peer, struct outgoing *message, uint64_t now_ns,
 	       struct dlcp_burst *burst)
 {
@@ -183,6 +183,7 @@ void dlcp_fill(struct dlcp_protocol *protocol, struct peer *peer, struct outgoin
 
 		if (packet == NONE)
 			break;
+		/* R37 */
 		tos = dlcp_class_tos(protocol, queue, resend ? CLASS_RELIABLE : message->tags.class[packet]);
 		if (burst->packets && tos != burst->tos)
 			break;
