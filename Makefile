@@ -52,10 +52,11 @@ verify: setup-dev  ## the long proofs: the emulated switch against queueing theo
 	$(TESTS) -n 2 --dist loadfile -m long $(addprefix --ignore=,$(ALONE)) $(SMALL) $(FABRICS) $(LABS) || status=1; \
 	exit $$status
 
-lint: setup-dev  ## ruff, mypy --strict, yamllint, ansible-lint, rules of the protocol that nobody cites
+lint: setup-dev  ## ruff, mypy --strict, plain words, yamllint, the numbered rules of PROTOCOL.md, ansible-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tests/words.py
 	$(BIN)/yamllint -s .
 	$(BIN)/python tests/protocol_rules.py
 	@PATH="$(CURDIR)/$(BIN):$$PATH" ANSIBLE_CONFIG=playbooks/ansible.cfg $(BIN)/ansible-lint
