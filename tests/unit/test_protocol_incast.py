@@ -37,11 +37,13 @@ def incast(
     congestion_control: str = "timely",
     warm_up_ns: int = WARM_UP_NS,
     measured_ns: int = MEASURED_NS,
+    thresholds_ns: tuple[int, int] = (0, 0),
 ) -> Measured:
     """Back-to-back messages from every sender; blocked_ms: (start, length) of times at which traffic of a higher
-    priority has the link for itself."""
+    priority has the link for itself. thresholds_ns: TIMELY's round-trip times, low and high; 0 = derived."""
     port = port or Port(0)
     options: dict[str, object] = {"congestion_control": congestion_control.encode(), "link_bps": port.rate_bps}
+    options |= zip(("t_low_ns", "t_high_ns"), thresholds_ns, strict=True)
     nodes = {0: Node(0, list(range(1, senders + 1)), **options)}
     nodes |= {rank: Node(rank, [0], **options) for rank in range(1, senders + 1)}
     world = World(nodes, port)
@@ -104,6 +106,13 @@ def test_eight_senders_leave_room_in_the_buffer() -> None:
     assert measured.goodput >= 0.97 * UTILISATION_TO_GOODPUT
     assert measured.loss == 0
     assert measured.median_queue_packets <= 16, "the buffer holds 26"
+
+
+def test_thresholds_that_are_given_decide_how_long_the_queue_is() -> None:
+    """Low and high at 1 and 2 ms, then at 3 and 6 ms; the path takes 0.7 ms, a full packet 0.12 ms of the link."""
+    short, long = (incast(2, thresholds_ns=(low * MS, 2 * low * MS)) for low in (1, 3))
+    assert short.median_queue_packets + 8 <= long.median_queue_packets
+    assert min(short.goodput, long.goodput) >= 0.97 * UTILISATION_TO_GOODPUT
 
 
 def test_a_switch_that_delays_unevenly_does_not_starve_the_link() -> None:
