@@ -6,10 +6,10 @@
 
 /* cffi: begin */
 
-/* What one packet's elements amount to. */
+/* What one packet's elements amount to. Written by elements.c. */
 struct dlcp_measure {
-	float mean_square;
-	float metric; /* mean |g|, root mean square or largest |g|, as asked */
+	float mean_square; /* of the elements */
+	float metric;      /* mean |g|, root mean square or largest |g|, as asked */
 };
 
 /* Measure count elements, 1 to a full packet. What is not finite, or too large to be squared, makes mean_square so. */

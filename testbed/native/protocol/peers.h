@@ -88,7 +88,7 @@ struct path {
 /* Sequence numbers that arrived, as one acknowledgement tells them: the largest, and those just before it. Written by
  * acknowledge.c. */
 struct arrivals {
-	uint32_t largest;
+	uint32_t largest;             /* number that came, if any */
 	uint64_t largest_received_ns; /* when that came */
 	unsigned __int128 seen; /* bit i: sequence largest - i, as an acknowledgement has it; x86-64 and arm64 know the type */
 	bool any;    /* one arrived */
@@ -97,8 +97,8 @@ struct arrivals {
 
 /* The newest message of a peer, tensor and leg that is over. Written by receiver.c. */
 struct over {
-	uint64_t age; /* dlcp_age; 0: there is none */
-	uint64_t delivered_bytes;
+	uint64_t age;             /* dlcp_age; 0: there is none */
+	uint64_t delivered_bytes; /* as its STOP told */
 };
 
 /* What comes from a peer. */

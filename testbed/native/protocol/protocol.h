@@ -61,9 +61,11 @@ enum dlcp_placement {
 	DLCP_PLACE_ADD = 2,  /* what arrives is added, in the tensor's dtype; holes keep */
 };
 
+/* What one rank is told at its start. Written by the caller; the protocol keeps a copy, in which protocol.c fills in some of
+ * what 0 stands for. */
 struct dlcp_config {
 	uint32_t cookie;        /* of the job; packets with another one are dropped */
-	uint16_t rank;
+	uint16_t rank;          /* of this protocol, below DLCP_MAX_RANKS */
 	uint8_t selective_drop; /* enum dlcp_selective_drop */
 	uint8_t eager_stop;     /* 1: a message ends as soon as its bound is met; 0: after the sender's first pass */
 	uint8_t magnitude_metric; /* enum dlcp_metric */
@@ -75,11 +77,11 @@ struct dlcp_config {
 					 * the list */
 	uint32_t stash_bytes;   /* at most so much memory for data that nobody expects yet; 0 = 16 MiB: a ring's
 				 * neighbour begins the next all-reduce early */
-	double link_bps;        /* of this host's link: the pace of everything together */
-	char congestion_control[16];
-	uint64_t t_low_ns;      /* 0 = derived */
-	uint64_t t_high_ns;     /* 0 = derived */
-	double fixed_window;    /* packets; 0 = 32 */
+	double link_bps;        /* of this host's link, bit/s of Ethernet frames: the pace of everything together */
+	char congestion_control[16]; /* name of the algorithm, which ends with a 0 */
+	uint64_t t_low_ns;      /* `timely`: below this round-trip time the window grows; 0 = derived */
+	uint64_t t_high_ns;     /* `timely`: above this one it shrinks; 0 = derived */
+	double fixed_window;    /* `fixed`: packets; 0 = 32 */
 	uint64_t timer_floor_ns;    /* least time before a DONE or a PROBE is repeated; 0 = derived */
 	uint32_t incarnation;       /* of this start of the rank, unlike that of any other; 0 = none: its peers cannot tell a
 				     * second start from the first */
@@ -89,14 +91,14 @@ struct dlcp_config {
 };
 
 /* What may stay missing of a message, parts per million of its bytes and of its energy; both must hold. Neither may be
- * missing if either is 0. */
+ * missing if either is 0. Written by the caller. */
 struct dlcp_bound {
 	uint32_t bytes_ppm, energy_ppm;
 };
 
-/* A tensor as every rank declares it. */
+/* A tensor as every rank declares it. Written by the caller. */
 struct dlcp_tensor {
-	uint32_t elements;
+	uint32_t elements;     /* of dtype; at least 1 */
 	struct dlcp_bound bound[2]; /* by leg */
 	uint8_t dtype;         /* enum dlcp_dtype */
 	uint8_t queue;         /* 0-6 */
@@ -105,23 +107,28 @@ struct dlcp_tensor {
 	uint32_t must_arrive_ppm; /* share of a bounded push's packets that must arrive: the largest gradients' */
 };
 
+/* The name of a message between two ranks. Written by the caller, or from a packet's header. */
 struct dlcp_key {
-	uint32_t iteration;
-	uint16_t tensor;
-	uint16_t step;
-	uint8_t leg;
+	uint32_t iteration; /* of training; rises */
+	uint16_t tensor;    /* number as it was declared */
+	uint16_t step;      /* hop of a ring, in the order of registration; 0 where there is one only */
+	uint8_t leg;        /* enum dlcp_leg */
 };
 
-/* A message that is over at this end; fields as in dlcp.transport.contract.endpoint.Completion. */
+/* A message that is over at this end; fields as in dlcp.transport.contract.endpoint.Completion. Written by sender.c and
+ * receiver.c. */
 struct dlcp_completion {
-	struct dlcp_key key;
-	uint16_t peer;
-	uint8_t received;
-	uint64_t bytes, delivered_bytes, lost_bytes, resent_bytes;
+	struct dlcp_key key;  /* its name */
+	uint16_t peer;        /* rank at the other end */
+	uint8_t received;     /* 1: it came from there; 0: it was sent there */
+	uint64_t bytes;       /* of the whole message */
+	uint64_t delivered_bytes; /* of these, arrived; sent: as STOP told, else as was acknowledged */
+	uint64_t lost_bytes;  /* received: of these, missing; sent: 0 */
+	uint64_t resent_bytes; /* sent: transmitted again; received: 0 */
 	double lost_energy_share; /* of the lost bytes instead where a value was not finite, or nothing told of the energy */
-	uint32_t probes;
-	uint64_t start_ns, end_ns;
-	uint64_t first_ns;        /* received: when its first packet was taken; 0 = none came */
+	uint32_t probes;      /* sent: DONEs of rounds above 0; received: 0 */
+	uint64_t start_ns, end_ns; /* when it was handed over or expected; when it was over */
+	uint64_t first_ns;    /* received: when its first packet was taken; 0 = none came */
 };
 
 enum {
@@ -129,17 +136,17 @@ enum {
 	DLCP_DEMOTIONS = 6, /* from the highest queue of data to the lowest */
 };
 
-/* From when on a receiver closes a message whose bound is not met. The earlier instant counts. */
+/* From when on a receiver closes a message whose bound is not met. The earlier instant counts. Written by the caller. */
 struct dlcp_deadline {
 	uint64_t at_ns;          /* an instant; 0 = none */
 	uint64_t after_first_ns; /* so long after the message's first packet was taken; 0 = none */
 	uint32_t share_ppm;      /* of the bytes: so many must be there even then */
 };
 
-/* Where a message goes. */
+/* Where a message goes. Written by the caller. */
 struct dlcp_destination {
 	void *buffer;           /* all the tensor's elements; the protocol's until the completion */
-	uint32_t elements;
+	uint32_t elements;      /* of the tensor's dtype, as declared */
 	uint8_t placement;      /* enum dlcp_placement */
 	const struct dlcp_bound *bound; /* for this message instead of the declared one; NULL: that one. Copied */
 	const struct dlcp_deadline *deadlines; /* any of them closes it, once all that must arrive is there.
@@ -149,57 +156,61 @@ struct dlcp_destination {
 				 * it sums up, as the sender said, 0 in a hole; DLCP_PLACE_ADD adds to what is there */
 };
 
-/* What a message is made of. */
+/* What a message is made of. Written by the caller. */
 struct dlcp_source {
 	const void *data;       /* all the tensor's elements; must not change until the completion */
-	uint32_t elements;
+	uint32_t elements;      /* of the tensor's dtype, as declared */
 	const struct dlcp_bound *bound; /* as above; both ends of a message say the same */
 	const uint16_t *contributors;   /* NULL: 1 each; otherwise one by packet. Copied */
 };
 
 /* Packets of one class to one peer, all of equal size but for the last, which may be shorter. A packet is its head
  * and then payload_bytes[i] at payload[i] (control packets: head only). Heads are valid until the next poll_transmit,
- * payload also not beyond the message's completion, which any packet that comes in may bring. */
+ * payload also not beyond the message's completion, which any packet that comes in may bring. Written by transmit.c and
+ * control.c. */
 struct dlcp_burst {
-	uint16_t peer;
-	uint8_t tos;
-	uint32_t packets;
-	uint32_t head_bytes;
-	const uint8_t *head[44];
-	const uint8_t *payload[44];
-	uint32_t payload_bytes[44];
+	uint16_t peer;              /* rank that they go to */
+	uint8_t tos;                /* IPv4 byte: codepoint and ECN field */
+	uint32_t packets;           /* in the burst, 1 to DLCP_BURST_PACKETS */
+	uint32_t head_bytes;        /* of each head */
+	const uint8_t *head[44];    /* by packet */
+	const uint8_t *payload[44]; /* by packet; of control packets nothing */
+	uint32_t payload_bytes[44]; /* by packet; of control packets 0 */
 };
 
+/* Counters since the start, of packets where nothing else is said; each file of the protocol counts what it does. */
 struct dlcp_statistics {
 	uint64_t packets_sent, bytes_sent;         /* UDP payload, everything */
 	uint64_t data_packets_sent, data_bytes_sent; /* gradients alone, resent included */
-	uint64_t packets_resent, bytes_resent;
+	uint64_t packets_resent, bytes_resent;     /* of these, sent again */
 	uint64_t packets_droppable;                /* sent with the droppable tag */
-	uint64_t packets_received, bytes_received;
-	uint64_t data_packets_received, data_bytes_received;
+	uint64_t packets_received, bytes_received; /* UDP payload, everything that is sound and a peer's */
+	uint64_t data_packets_received, data_bytes_received; /* gradients alone, duplicate and late ones included */
 	uint64_t packets_duplicate;                /* data that had arrived before */
 	uint64_t packets_late;                     /* data of a message that is over */
 	uint64_t packets_stashed;                  /* data of a message that nobody waits for yet, kept */
 	uint64_t packets_stash_full;               /* the same, thrown away since its peer's share was full */
 	uint64_t stash_bytes;                      /* memory taken for them so far */
 	uint64_t packets_stranger;                 /* wrong cookie, unknown rank */
-	uint64_t packets_malformed;
-	uint64_t packets_ce;
-	uint64_t losses_detected, losses_spurious;
+	uint64_t packets_malformed;                /* a length or field that cannot be */
+	uint64_t packets_ce;                       /* received with the ECN field CE */
+	uint64_t losses_detected, losses_spurious; /* DATA that counted as lost; of these, acknowledged later */
+	/* Control packets by type; a greeting is no PROBE here. */
 	uint64_t acks_sent, acks_received, dones_sent, nacks_sent, stops_sent, probes_sent, greetings_sent;
 	uint64_t control_dropped;                  /* intents that found their ring full; their timers repeat them */
-	uint64_t messages_sent, messages_received;
+	uint64_t messages_sent, messages_received; /* messages that are over */
 	uint64_t lost_bytes;                       /* of finished received messages */
 	uint64_t overflow_reported;                /* datagrams that peers' sockets dropped, as peers told */
 };
 
+/* What is known of a peer at this instant; fields as in peers.h. Written by protocol.c. */
 struct dlcp_peer_statistics {
-	uint16_t rank;
-	uint8_t gone;
-	uint64_t min_rtt_ns, srtt_ns, rttvar_ns;
-	double window; /* the largest of the queues' */
-	uint32_t in_flight;
-	uint64_t sent, lost;
+	uint16_t rank;      /* of the peer */
+	uint8_t gone;       /* 1: it was given up */
+	uint64_t min_rtt_ns, srtt_ns, rttvar_ns; /* smallest of this half window; smoothed, and its variation; 0 = none */
+	double window;      /* packets: the largest of the queues' */
+	uint32_t in_flight; /* DATA packets of which nothing is known yet */
+	uint64_t sent, lost; /* DATA packets since the start */
 };
 
 struct dlcp_protocol;

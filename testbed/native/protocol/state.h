@@ -39,7 +39,7 @@ enum packet_state { UNSENT = 0, IN_FLIGHT = 1, ARRIVED = 2, LOST = 3 };
 /* A tensor. Written by protocol.c, but for the threshold. */
 struct tensor {
 	struct dlcp_tensor shape; /* as it was declared */
-	bool declared;
+	bool declared;   /* shape holds */
 	float threshold; /* running median of the packets' metric; tagging.c */
 };
 
@@ -52,7 +52,7 @@ struct finished {
 /* Completions. Written by state.c and protocol.c. */
 struct completions {
 	struct finished *head, *tail; /* those that wait to be polled, oldest first */
-	struct finished *free;
+	struct finished *free;        /* others, to use again */
 };
 
 enum control_kind { CONTROL_DONE, CONTROL_PASSED, CONTROL_NACK, CONTROL_WAIT, CONTROL_STOP };

@@ -7,14 +7,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* An item in a heap. Written by heap.c. */
 struct dlcp_heap_entry {
-	uint64_t key;
-	void *item;
+	uint64_t key;    /* the number that it is ordered by */
+	void *item;      /* the caller's */
 	uint32_t *place; /* in the item: 1 + where this entry is; 0 = the item is in no heap */
 };
 
+/* Written by heap.c. */
 struct dlcp_heap {
-	struct dlcp_heap_entry *entries;
+	struct dlcp_heap_entry *entries; /* a binary tree, the smallest key first */
 	uint32_t count, room; /* entries in it; entries that there is memory for */
 };
 

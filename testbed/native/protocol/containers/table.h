@@ -14,8 +14,9 @@ struct table_entry {
 	uint16_t peer;            /* rank */
 };
 
+/* Written by table.c. */
 struct table {
-	struct table_entry **buckets;
+	struct table_entry **buckets; /* lists of entries, by dlcp_hash */
 	uint32_t room, count; /* buckets, a power of two; entries */
 };
 

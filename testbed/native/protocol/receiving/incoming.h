@@ -11,7 +11,7 @@
 struct closing {
 	uint64_t at_ns;          /* NEVER while it is not known */
 	uint64_t after_first_ns; /* so long after the first packet; 0 = this does not count */
-	uint64_t bytes;
+	uint64_t bytes;          /* of the message, that close it from then on */
 };
 
 /* A message that this end expects. */
@@ -33,7 +33,7 @@ struct incoming {
 	double energy;                /* of the message: exact once a DONE came, before that not less than it is */
 	double delivered_energy;      /* of what arrived */
 	uint32_t energy_ppm;          /* what may be missing of it */
-	struct closing closing[DLCP_DEADLINES];
+	struct closing closing[DLCP_DEADLINES]; /* its deadlines */
 	uint32_t closings;            /* deadlines in `closing` */
 	uint64_t start_ns;            /* since when it is expected */
 	uint64_t first_ns;            /* when its first packet was taken; 0 = none came */

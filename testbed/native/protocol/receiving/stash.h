@@ -14,7 +14,7 @@ struct peer;
 /* A DATA or DONE packet that came before its message was expected. Written by stash.c. */
 struct stashed {
 	struct stashed *next; /* in its bucket, newest first; or free */
-	struct dlcp_header header;
+	struct dlcp_header header; /* as it came */
 	struct dlcp_done done; /* of a DONE */
 	uint16_t peer;         /* rank that it came from */
 	uint8_t payload[DLCP_PAYLOAD_BYTES]; /* of a DATA: header.count elements */
@@ -22,8 +22,9 @@ struct stashed {
 
 /* Packets kept, by peer, tensor and leg. Memory comes in slabs, when it is needed, up to a limit. Written by stash.c. */
 struct stash {
-	struct stashed *buckets[STASH_BUCKETS], *free;
-	struct slab *slabs;
+	struct stashed *buckets[STASH_BUCKETS]; /* packets kept, by a hash of peer, tensor and leg */
+	struct stashed *free; /* room for packets that nothing is kept in */
+	struct slab *slabs;   /* all memory, the newest first */
 	uint32_t used; /* packets kept */
 	uint32_t made; /* packets that the slabs have room for */
 	uint32_t most; /* up to this; protocol.c */
