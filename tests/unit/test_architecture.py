@@ -1,8 +1,10 @@
-"""The package's folders: imports between them form no circle, go through few floors, and no folder is too large."""
+"""Folders of the package and of the C core: imports and includes between them form no circle, imports go through few
+floors, and no folder is too large."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
@@ -13,8 +15,9 @@ import pytest
 import dlcp
 
 ROOT = Path(dlcp.__file__).parent
+NATIVE = ROOT.parent / "native"
 MOST_FILES = 20
-"""In one folder of the package: what a reader takes in at a glance."""
+"""In one folder of the package or of the C core: what a reader takes in at a glance."""
 MOST_FLOORS = 9
 """Parts (folders directly in the package) that stand on each other."""
 FREE = {"errors", "paths"}
@@ -56,6 +59,23 @@ def imports_of(file: Path, source: str, known: Mapping[str, Path], root: Path = 
 FILES = sorted(file for file in ROOT.rglob("*.py"))
 MODULES = modules(FILES)
 IMPORTS = {name: imports_of(file, file.read_text(encoding="utf-8"), MODULES) for name, file in MODULES.items()}
+
+
+def folder_includes(root: Path) -> dict[str, dict[str, set[str]]]:
+    """Folder below a root of C sources → its subfolders → others of them whose headers they include. Includes between a
+    folder and what lies beneath it do not count: common headers stand above those that share them."""
+    include = re.compile(r'^#include "(?:.*/)?(.+?)"', re.MULTILINE)
+    headers = {file.name: file for file in root.rglob("*.h")}
+    edges: dict[str, dict[str, set[str]]] = {}
+    for file in sorted([*root.rglob("*.c"), *headers.values()]):
+        own = file.parent.relative_to(root).parts
+        for name in include.findall(file.read_text(encoding="utf-8")):
+            other = headers[name].parent.relative_to(root).parts if name in headers else own
+            for depth, (a, b) in enumerate(zip(own, other, strict=False)):
+                if a != b:
+                    edges.setdefault("/".join(own[:depth]), {}).setdefault(a, set()).add(b)
+                    break
+    return edges
 
 
 def part_of(module: str) -> str:
@@ -132,8 +152,22 @@ def test_the_runner_does_not_know_the_report() -> None:
     assert "report" not in parts(IMPORTS)["runner"]
 
 
+def test_no_circle_between_folders_of_the_core() -> None:
+    edges = folder_includes(NATIVE)
+    assert "congestion" in edges[""]["protocol"], "the search finds includes"
+    assert {folder: circle(subfolders) for folder, subfolders in edges.items() if circle(subfolders)} == {}
+
+
+def test_headers_of_the_core_have_names_of_their_own() -> None:
+    """Sources include them by name alone."""
+    names = Counter(file.name for file in NATIVE.rglob("*.h"))
+    assert [name for name, times in names.items() if times > 1] == []
+
+
 def test_no_folder_is_too_large() -> None:
-    sizes = Counter(str(file.parent.relative_to(ROOT)) for file in FILES)
+    core = [file for file in NATIVE.rglob("*") if file.suffix in {".c", ".h"}]
+    assert len(core) > MOST_FILES, "the search finds sources"
+    sizes = Counter(str(file.parent.relative_to(ROOT.parent)) for file in [*FILES, *core])
     assert {folder: size for folder, size in sizes.items() if size > MOST_FILES} == {}
 
 
@@ -176,6 +210,20 @@ def test_a_circle_of_two_folders_is_found(tmp_path: Path) -> None:
     imports = {name: imports_of(file, file.read_text(), known, root) for name, file in known.items()}
     assert circle({module: set(imported) & set(known) for module, imported in imports.items()}) == []
     assert set(circle(graph({module: room_of(module, known, root) for module in known}, imports))) == {"north", "south"}
+
+
+@pytest.mark.parametrize("folder", ["", "inner/"])
+def test_a_circle_of_two_folders_of_c_files_is_found(tmp_path: Path, folder: str) -> None:
+    """No file is in a circle: only the folders are."""
+    sources = {
+        "north/a.c": '#include "b.h"\n#include "top.h"\n', "south/b.h": "", "south/c.c": '#include "d.h"\n',
+        "north/d.h": "", "top.h": "",
+    }  # fmt: skip
+    for name, source in sources.items():
+        file = tmp_path / folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(source)
+    assert set(circle(folder_includes(tmp_path)[folder.rstrip("/")])) == {"north", "south"}
 
 
 def test_files_of_tests_have_names_of_their_own() -> None:
