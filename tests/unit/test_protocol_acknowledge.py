@@ -58,6 +58,34 @@ def test_an_acknowledgement_stands_for_so_many_packets_at_most(rate_bps: float, 
     assert len(acks(node, 1 * MS)) == 1
 
 
+# R13
+def test_a_number_far_behind_the_largest_is_told_beside_it() -> None:
+    node = Node(0, [1])
+    for sequence in (1_000, 1_000 - lib.DLCP_ACK_WINDOW, 5):
+        node.input(packet(lib.DLCP_DATA, 1, sequence), 1 * MS)
+    told = [int.from_bytes(one.data[8:12], "big") for one in acks(node, 1 * MS + ACK_LIMIT_NS)]
+    assert told == [5, 1_000]
+
+
+# R87
+@pytest.mark.parametrize("window", [0.25, 1.0])
+def test_with_a_window_below_one_a_single_packet_is_in_flight(window: float) -> None:
+    world = pair(ELEMENTS, congestion_control=b"fixed", fixed_window=window)
+    in_flight: list[int] = [0]
+
+    def network(w: World, one: Packet) -> None:
+        sent = one.source == 0 and one.type in (lib.DLCP_DATA, lib.DLCP_PROBE)
+        acknowledged = one.source == 1 and one.type == lib.DLCP_ACK
+        in_flight.append(in_flight[-1] + sent - acknowledged)
+        lossless(w, one)
+
+    world.network = network
+    send(world)
+    world.run(1_000 * MS, lambda: not under_way(world))
+    assert max(in_flight) == 1
+    assert world.nodes[0].statistics()["packets_resent"] == 0
+
+
 # R22
 def test_an_acknowledgement_counts_the_ranks_that_send() -> None:
     node = Node(0, [1, 2, 3])

@@ -91,7 +91,7 @@ def incast(
     )
 
 
-# R87, R90
+# R90
 @pytest.mark.parametrize("senders", [2, 8, 32, 64])
 def test_incast_fills_the_link_with_little_loss_and_equal_shares(senders: int) -> None:
     measured = incast(senders)

@@ -128,7 +128,7 @@ def test_a_queue_that_is_starved_for_long_stops_nobody() -> None:
     assert max(queues.end_ns.values()) <= 1.05 * 2 * 8400 * FRAME_NS
 
 
-# R13, R54
+# R54
 def test_packets_that_hundreds_overtook_are_acknowledged_and_not_sent_again() -> None:
     """300 packets of the high queue pass those of the low one, which come 60 ms late: more than a bitmap tells."""
 

@@ -89,12 +89,12 @@ def test_a_greeting_leaves_every_second_while_data_flow() -> None:
 
 # R55
 def test_patience_with_packets_that_take_a_longer_path_grows() -> None:
-    """Every tenth packet comes 400 us late, more than the allowance at first: few are taken for lost in the end."""
-    world = pair(5 * ELEMENTS, congestion_control=b"fixed", fixed_window=16)
+    """Every tenth packet comes 500 us late, more than the allowance at first: few are taken for lost."""
+    world = pair(5 * ELEMENTS, congestion_control=b"fixed", fixed_window=16, ack_delay_ns=US)
 
     def network(w: World, packet: Packet) -> None:
         late = packet.type == lib.DLCP_DATA and index(packet) % 10 == 0
-        w.deliver(packet, w.now_ns + (700 if late else 300) * US)
+        w.deliver(packet, w.now_ns + (800 if late else 300) * US)
 
     world.network = network
     send(world, elements=5 * ELEMENTS)
