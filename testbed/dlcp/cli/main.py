@@ -235,6 +235,7 @@ def run(
     from dlcp.runner.preview.outline import outline
     from dlcp.runner.preview.preflight import preflight
     from dlcp.runner.running.execute import execute, untuned
+    from dlcp.substrates.registry import traits_of
 
     experiment_ready = ready(find_experiment(experiment))
     usual = usual_substrate(experiment_ready)
@@ -242,7 +243,7 @@ def run(
     choice = _lab(on, lab, deploy=deploy, degrade=degrade)
     planned = partial(
         outline, substrate=on, results=results, retry_suspect=retry_suspect, scale_down=scale_down, lab=choice,
-        measured=_calibrate_to_fit() if on == "emulate" and experiment_ready.experiment.scaling.fit else None,
+        measured=_calibrate_to_fit() if traits_of(on).emulates and experiment_ready.experiment.scaling.fit else None,
     )  # fmt: skip
     found = planned(experiment_ready)
     if on == usual and untuned(found.plan):
@@ -426,7 +427,9 @@ def _explain(problems: list[Problem]) -> int:
 
 def _lab(on: str, lab: Path | None, *, deploy: bool, degrade: bool) -> LabChoice | None:
     """The lab that a command means, when it means one. Problem when words are given that only a lab knows."""
-    if on != "lab":
+    from dlcp.substrates.registry import traits_of
+
+    if not traits_of(on).needs_lab:
         for word, given in (("--lab", lab), ("--deploy", deploy), ("--degrade", degrade)):
             if given:
                 raise Problem(word, f"is of a lab, and this is --on {on}", "--on lab")

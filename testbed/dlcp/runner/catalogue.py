@@ -27,6 +27,7 @@ from dlcp.paths import TOPOLOGIES
 from dlcp.runner.machine.emulator_support import why_not
 from dlcp.runner.planning.estimate import FLOAT_BYTES
 from dlcp.schemes.base import Scheme
+from dlcp.substrates.registry import names_for
 from dlcp.switches.vendor.features import FEATURES, Feature
 from dlcp.switches.vendor.systems import Missing, Native, System, load_system, system_names
 
@@ -82,7 +83,7 @@ def _scheme(name: str) -> dict[str, Any]:
 
 def _substrates(kind: type[Scheme]) -> str:
     """Where a scheme runs, and why not on this machine."""
-    found, why = ", ".join(kind.substrates), why_not(kind())
+    found, why = ", ".join(names_for(needs_network=kind.needs_network)), why_not(kind())
     return f"{found}; unsupported here: {why}" if why else found
 
 

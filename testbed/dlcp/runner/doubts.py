@@ -13,6 +13,7 @@ from dlcp.runner.planning.estimate import estimate
 from dlcp.runner.preview.outline import Outline
 from dlcp.runner.running.execute import MORE_CHANCES, missing
 from dlcp.runner.running.store import Store
+from dlcp.substrates.registry import traits_of
 
 
 def doubts(outline: Outline, results: Path, experiment: str) -> list[str]:
@@ -31,7 +32,9 @@ def doubts(outline: Outline, results: Path, experiment: str) -> list[str]:
     command = ["dlcp", "run", experiment, "--retry-suspect"]
     if results != Path("results"):
         command += ["--results", str(results)]
-    words = f"`{shlex.join(command)}`" if plan.substrate == "emulate" else "the same command with --retry-suspect"
+    words = (
+        f"`{shlex.join(command)}`" if traits_of(plan.substrate).emulates else "the same command with --retry-suspect"
+    )
     return [
         f"{len(suspect)} of {len(mine)} runs cannot be believed (exit code 4): the machine was too busy while they "
         f"ran, which looks like a slow network. Each was made up to {MORE_CHANCES + 1} times.",

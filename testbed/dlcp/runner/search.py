@@ -38,8 +38,9 @@ from dlcp.runner.planning.check import Ready
 from dlcp.runner.planning.plan import Cell, make_cell, seed_of, usual_substrate
 from dlcp.runner.planning.run_identity import content_hash
 from dlcp.runner.planning.search_answers import Wanted, alone, wanted
-from dlcp.runner.running.execute import MORE_CHANCES, Listener, open_substrate, outcome
+from dlcp.runner.running.execute import MORE_CHANCES, Listener, outcome
 from dlcp.substrates.base import Substrate
+from dlcp.substrates.registry import open_substrate
 
 _MOST_REPEATS = 1000
 """Of an experiment (model.experiment): so many seeds of a job may be measured."""

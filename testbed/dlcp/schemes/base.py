@@ -56,7 +56,8 @@ class Scheme(Frozen):
     paper: ClassVar[str]
     mechanism: ClassVar[str]
     kind: ClassVar[Literal["tcp", "dlcp", "masked"]]
-    substrates: ClassVar[tuple[str, ...]] = ("emulate", "lab")
+    needs_network: ClassVar[bool] = True
+    """Whether its packets cross a network: it runs on substrates that have one, or else on those that have none."""
     is_dlcp: ClassVar[bool] = False
     """Whether it is DLCP, a part or a variant of it: reports compare such schemes with all others."""
 

@@ -30,7 +30,7 @@ class Masked(Scheme):
         "carry it, a rule says which are lost, and a lost packet's values count as zero in the sum."
     )
     kind: ClassVar[Literal["tcp", "dlcp", "masked"]] = "masked"
-    substrates: ClassVar[tuple[str, ...]] = ("inprocess",)
+    needs_network: ClassVar[bool] = False
 
     loss: Fraction = Field(
         default=0.1,

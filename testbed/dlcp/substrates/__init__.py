@@ -1,1 +1,1 @@
-"""Places to run: one file = one substrate, and the parts that it is built from."""
+"""Places to run: one folder with a `substrate.py` = one substrate, and the parts that it is built from."""

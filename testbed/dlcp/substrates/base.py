@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from typing import Literal, Protocol, Self, runtime_checkable
 
 from dlcp.model.base import OnProgress
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
+
+Need = Literal["emulation", "lab", "native_core"]
+"""What runs may need of this machine: a group of checks of dlcp.runner.machine.doctor."""
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Facts of a substrate that plans need before it is opened: TRAITS of its folder's `__init__.py`.
+
+    has_network: packets cross a network; without one, only schemes run that need none. emulates: the fabric is built on
+    this machine, whose cores must carry its load. needs_lab: an inventory says which lab it is. usual: schemes that
+    can run here do so unless the caller says otherwise. needs: groups of checks that must pass before the first run.
+    at_once: returns how many runs are made at a time on this machine; None: one, and each is set up by itself.
+    """
+
+    has_network: bool = True
+    emulates: bool = False
+    needs_lab: bool = False
+    usual: bool = False
+    needs: tuple[Need, ...] = ()
+    at_once: Callable[[], int] | None = None
 
 
 class Substrate(Protocol):

@@ -23,9 +23,8 @@ from dlcp.runner.planning.check_patterns import check_patterns
 from dlcp.runner.planning.check_searches import check_searches
 from dlcp.runner.planning.search_answers import Wanted, answers, wanted
 from dlcp.schemes.base import Scheme, UnfitError, hosts_for
+from dlcp.substrates import registry
 from dlcp.switches.bpf.aqm_words import render
-
-USUAL_SUBSTRATE = "emulate"
 
 
 @dataclass(frozen=True)
@@ -117,8 +116,7 @@ def tune_command(path: Path) -> str:
 
 def common_substrate(built: Iterable[Scheme]) -> str:
     """Where a file's runs are made unless the caller says otherwise: emulated, or where alone its schemes can run."""
-    common = set.intersection(*(set(scheme.substrates) for scheme in built))
-    return USUAL_SUBSTRATE if len(common) != 1 else common.pop()
+    return registry.usual(needs_network=any(scheme.needs_network for scheme in built))
 
 
 def ready(path: Path, workloads: Path = WORKLOADS) -> Ready:

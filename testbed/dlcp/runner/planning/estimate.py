@@ -11,9 +11,9 @@ from dlcp.model.result import RunResult
 from dlcp.model.run import Run
 from dlcp.model.workload import Job, Workload
 from dlcp.patterns import pattern_of
-from dlcp.runner.planning.plan import IN_PROCESS, Cell, Plan
+from dlcp.runner.planning.plan import Cell, Plan
 from dlcp.substrates.ideal import Transfer, ideal_communication_s
-from dlcp.substrates.inprocess.substrate import runs_at_once
+from dlcp.substrates.registry import traits_of
 
 SET_UP_S = 1.5
 """Building and emptying a fabric, starting its agents, collecting (measured: the mean of 923 runs)."""
@@ -41,8 +41,9 @@ def estimate(plan: Plan, todo: list[Cell], results: dict[str, RunResult]) -> Est
     known = _measured(plan, results)
     times = [known.get((cell.run.job_name, cell.run.scheme.label), expected_s(cell.run)) for cell in todo]
     limit_s, measured = plan.ready.experiment.time_limit_s, len(results) if known else 0
-    if plan.substrate == IN_PROCESS:
-        at_once = min(runs_at_once(), max(1, len(todo)))
+    room = traits_of(plan.substrate).at_once
+    if room is not None:
+        at_once = min(room(), max(1, len(todo)))
         set_up_s = SET_UP_S if todo else 0.0
         return Estimate(sum(times) / at_once + set_up_s, limit_s * len(todo) / at_once + set_up_s, measured)
     return Estimate(sum(times) + SET_UP_S * len(todo), (limit_s + SET_UP_S) * len(todo), measured)
@@ -55,7 +56,7 @@ def guess_s(cells: Iterable[Cell]) -> float:
 
 def expected_s(run: Run) -> float:
     """A run's time before anything was measured, until the last of its jobs ends; never more than its time limit."""
-    if run.substrate == IN_PROCESS:
+    if not traits_of(run.substrate).has_network:
         return min(UNKNOWN_STEP_S * run.job.iterations, run.experiment.time_limit_s)
     jobs = [(run.job, run.workload), *((tenant.job, tenant.workload) for tenant in run.tenants)]
     return min(max(job_s(job, workload, run.experiment) for job, workload in jobs), run.experiment.time_limit_s)
@@ -77,7 +78,7 @@ def _measured(plan: Plan, results: dict[str, RunResult]) -> dict[tuple[str, str]
     """(job, label) → mean completion time of this plan's runs that were made."""
     times: dict[tuple[str, str], list[float]] = {}
     for run_id, result in results.items():
-        took_s = result.statistics.get(IN_PROCESS, {}).get("took_s", result.jct_s)
+        took_s = result.statistics.get(plan.substrate, {}).get("took_s", result.jct_s)
         if run_id in plan.run_ids and took_s is not None:
             times.setdefault((result.job, result.label), []).append(took_s)
     return {cell: sum(values) / len(values) for cell, values in times.items()}

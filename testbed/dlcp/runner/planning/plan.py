@@ -10,17 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dlcp.errors import Problem
 from dlcp.model.experiment import SchemeChoice
-from dlcp.model.loading.explain import did_you_mean
 from dlcp.model.run import Run, TenantRun
-from dlcp.runner.planning.check import USUAL_SUBSTRATE, Ready, common_substrate, scheme_of
+from dlcp.runner.planning.check import Ready, common_substrate, scheme_of
 from dlcp.runner.planning.run_identity import content_hash, facts, job_facts
-from dlcp.substrates import __path__ as _substrate_folders
+from dlcp.substrates import registry
 
-SUBSTRATES = ("emulate", "lab", "inprocess", "simulate")
-"""The words for places to run; each needs its file in dlcp/substrates to be usable."""
-IN_PROCESS = "inprocess"
 RUN_ID_DIGITS = 12
 """Hexadecimal digits of a run's name: 48 bits, no collision among any number of runs that one makes."""
 
@@ -64,33 +59,23 @@ class Plan:
         return results / self.ready.experiment.name
 
 
-def known_substrates() -> list[str]:
-    """Substrates that this version can run on."""
-    return [
-        name
-        for name in SUBSTRATES
-        if any((Path(folder) / name / "substrate.py").is_file() for folder in _substrate_folders)
-    ]
-
-
 def usual_substrate(ready: Ready) -> str:
     """Where a file's runs are made unless the caller says otherwise: emulated, or where alone its schemes can run."""
     return common_substrate(ready.schemes.values())
 
 
 def plan(
-    ready: Ready, substrate: str = USUAL_SUBSTRATE, *, where: str = "", lacking: Mapping[str, str] | None = None
+    ready: Ready, substrate: str = registry.USUAL, *, where: str = "", lacking: Mapping[str, str] | None = None
 ) -> Plan:
     """All runs of an experiment. The same file, workloads and schemes give the same plan, on any machine.
 
     where: the lab's name. lacking: label → why that scheme cannot run there. Problem when the substrate is not known.
     """
-    if substrate not in known_substrates():
-        raise Problem("--on", f"no substrate is called {substrate!r}", did_you_mean(substrate, known_substrates()))
+    has_network = registry.traits_of(substrate).has_network
     why_not = dict(lacking or {}) | {
-        label: f"runs on {', '.join(scheme.substrates)} only"
+        label: f"runs on {', '.join(registry.names_for(needs_network=scheme.needs_network))} only"
         for label, scheme in ready.schemes.items()
-        if substrate not in scheme.substrates
+        if scheme.needs_network != has_network
     }
     unsupported = tuple(Unsupported(label, why_not[label]) for label in ready.schemes if label in why_not)
     hashes = {name: content_hash(workload, ready.workload_folder) for name, workload in ready.workloads.items()}

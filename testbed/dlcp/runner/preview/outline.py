@@ -29,9 +29,10 @@ from dlcp.runner.machine.lab_equivalent import sentences, stands_for, without_ne
 from dlcp.runner.machine.scale_down import require_declared_compute, scaled_down, sentence
 from dlcp.runner.planning.check import Ready
 from dlcp.runner.planning.estimate import Estimate, estimate
-from dlcp.runner.planning.plan import IN_PROCESS, Cell, Plan, plan
+from dlcp.runner.planning.plan import Cell, Plan, plan
 from dlcp.runner.running.execute import missing
 from dlcp.runner.running.store import Invalid, Store
+from dlcp.substrates.registry import traits_of
 
 if TYPE_CHECKING:
     from dlcp.runner.lab.lab_runs import LabChoice
@@ -98,7 +99,8 @@ def outline(
     scale_down: leave to make any other lighter when this machine cannot carry it as it is; without it that is
     MachineCannot. lab: which, on that substrate. measured: see `this_machine`. Problem when the substrate is unknown;
     Problems when the experiment does not fit the lab, or cannot be dilated (see `require_declared_compute`)."""
-    emulated, scaled = substrate == "emulate", ""
+    traits, scaled = traits_of(substrate), ""
+    emulated = traits.emulates
     of_packet, fit = measured or costs(), ready.experiment.scaling.fit is not None
     machine = this_machine(of_packet, fit=fit) if emulated else None
     if machine is not None and (scale_down or fit):
@@ -111,7 +113,7 @@ def outline(
     had, invalid = Store(results, ready.experiment.name).load()
     todo = missing(planned, had, retry_suspect=retry_suspect)
     time = estimate(planned, todo, had)
-    facts, words = without_network(ready) if substrate == IN_PROCESS else (stands_for(ready), sentences(ready))
+    facts, words = (stands_for(ready), sentences(ready)) if traits.has_network else without_network(ready)
     return Outline(planned, tuple(todo), tuple(loads), of_packet, time, facts, tuple(words), scaled,
                    _of_another_scale(planned, had), _damaged(planned, invalid))  # fmt: skip
 
@@ -183,7 +185,7 @@ def _of_another_scale(planned: Plan, had: Mapping[str, RunResult]) -> str:
     scales = {
         _scale_of(cell.run.job_name, regime(cell.run.experiment, cell.run.job, {}))
         for cell in planned.cells
-        if planned.substrate != IN_PROCESS
+        if traits_of(planned.substrate).has_network
     }
     jobs = {job for job, *_ in scales}
     others = Counter(

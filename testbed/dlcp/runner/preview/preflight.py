@@ -14,6 +14,7 @@ from dlcp.runner.machine.emulator_support import require_supported
 from dlcp.runner.planning.check import Ready
 from dlcp.runner.planning.plan import Cell
 from dlcp.runner.preview.outline import Outline, this_machine
+from dlcp.substrates.registry import traits_of
 
 RUN_BYTES = 5 * 10**6
 """Room that is asked for each run to make; one of the quickstart takes about 1 MB."""
@@ -31,7 +32,7 @@ def preflight_tuning(ready: Ready, substrate: str, todo: Sequence[Cell]) -> None
     """The same of a search's runs. MachineCannot when this machine cannot carry the experiment's load."""
     if not todo:
         return
-    if substrate == "emulate":
+    if traits_of(substrate).emulates:
         admit(ready, this_machine(fit=ready.experiment.scaling.fit is not None))
         require_supported(ready.experiment)
     _refuse(_for_runs(substrate, todo))
@@ -50,11 +51,8 @@ def preflight_lab_demo() -> None:
 
 def _for_runs(substrate: str, todo: Sequence[Cell]) -> list[doctor.Group]:
     """What runs need of this machine."""
-    groups = []
-    if substrate == "emulate":
-        groups += [doctor.emulation(), doctor.native_core()]
-    if substrate == "lab":
-        groups += [replace(doctor.lab(), needed=True), doctor.native_core()]
+    checks = {"emulation": doctor.emulation, "lab": doctor.lab, "native_core": doctor.native_core}
+    groups = [replace(checks[need](), needed=True) for need in traits_of(substrate).needs]
     if any(isinstance(cell.run.workload, Training) for cell in todo):
         groups.append(doctor.training_jobs())
     return groups

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import shutil
 import time
 import traceback
@@ -24,6 +23,7 @@ from dlcp.runner.running.store import Store, wrong_tables
 from dlcp.schemes import scheme_class
 from dlcp.substrates import provenance
 from dlcp.substrates.base import ManyAtOnce, Substrate
+from dlcp.substrates.registry import open_substrate
 
 MORE_CHANCES = 2
 """How often a run that its monitors suspect is made again, after all others. The monitors decide, not the outcome: a
@@ -114,13 +114,6 @@ def untuned(plan: Plan) -> list[tuple[Wanted, str]]:
     needed = {(cell.run.scheme.label, cell.run.job_name) for cell in plan.cells}
     needed |= {(one.scheme.label, one.job_name) for cell in plan.cells for one in cell.run.tenants}
     return [(one, why) for one, why in plan.ready.untuned if (one.choice.label, one.job) in needed]
-
-
-def open_substrate(name: str) -> AbstractContextManager[Substrate]:
-    """The substrate of a folder in dlcp/substrates."""
-    module = importlib.import_module(f"dlcp.substrates.{name}.substrate")
-    substrate: AbstractContextManager[Substrate] = module.SUBSTRATE()
-    return substrate
 
 
 def _make_all(
