@@ -98,6 +98,8 @@ def test_help_loads_no_more_than_an_empty_command_of_the_same_library() -> None:
         (["report", "nowhere"], "no such results directory"),
         (["shell", "quickstart", "--scheme", "tpc"], "known: TCP"),
         (["switch", "verify", "quickstart", "--scheme", "tpc"], "known: TCP"),
+        (["switch", "verify", "quickstart", "--on", "inprocess"], "inprocess has no switches to probe"),
+        (["switch", "verify", "quickstart", "--on", "emulat"], "did you mean `emulate`"),
         (["switch", "verify", "quickstart", "--plot", "curves.txt"], "end it in .png, .svg or .pdf"),
         (["bench", "capacity", "--plot", "frontier.txt"], "end it in .png, .svg or .pdf"),
         (["bench", "capacity", "--plot", "nowhere/frontier.png"], "nowhere is not a folder"),

@@ -66,10 +66,14 @@ def verify(
     from dlcp.model.loading.experiment_files import find_experiment
     from dlcp.runner.planning.check import ready
     from dlcp.runner.verify import verify_switches
+    from dlcp.substrates.registry import traits_of
 
     require_picture(plot)
+    place = traits_of(on)
+    if not (place.emulates or place.needs_lab):
+        raise Problem("--on", f"{on} has no switches to probe", "--on emulate, or --on lab")
     with measuring_on(common.console(error=True)) as on_progress:
-        if on == "lab":
+        if place.needs_lab:
             from dlcp.runner.verify_lab import verify_named
 
             name, found = verify_named(
