@@ -42,9 +42,9 @@ interface Management1
 """
 
 
-def loaded(name: str) -> ModuleType:
+def loaded(name: str, folder: Path = REPOSITORY / "playbooks" / "plugins" / "filter") -> ModuleType:
     """A filter plugin, by its file."""
-    path = REPOSITORY / "playbooks" / "plugins" / "filter" / f"{name}.py"
+    path = folder / f"{name}.py"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -54,7 +54,7 @@ def loaded(name: str) -> ModuleType:
     return module
 
 
-eos = loaded("dlcp_eos")
+eos = loaded("dlcp_eos", EOS.folder / "filter_plugins")
 
 
 def rendered() -> dict[str, Rendered]:
