@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any
+
+from dlcp.paths import install_command
 
 
 class ExitCode(IntEnum):
@@ -44,6 +47,19 @@ class MachineCannot(Problem):
 
     def __init__(self, where: str, what: str, hint: str = "") -> None:
         super().__init__(where, what, hint, exit_code=ExitCode.MACHINE_CANNOT)
+
+
+@contextmanager
+def needs_extra(extra: str, where: str, what: str = "") -> Iterator[None]:
+    """Import modules of an optional part of the package. MachineCannot, with the command that installs it, where one is
+    missing.
+
+    extra: its name in pyproject.toml. where, what: of the problem; empty what = which module is missing.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise MachineCannot(where, what or f"needs {error.name}", install_command(extra)) from error
 
 
 class Problems(Exception):  # noqa: N818 - shown to a person, as Problem is

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from dlcp.errors import ExitCode, MachineCannot, Problem
+from dlcp.errors import ExitCode, MachineCannot, Problem, needs_extra
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for a program instead of text.")]
 Repeats = Annotated[int, Parameter(name="--repeats", help="Runs of each variant, in turn; a figure to quote has 5.")]
@@ -272,11 +272,12 @@ def switch(
     hosts
         Build only the fabric of so many hosts (size): 10, 64 or 128.
     """
-    from dlcp.bench.switch.benchmark import FABRICS, SwitchOptions
-    from dlcp.bench.switch.benchmark import bench as run_here
     from dlcp.bench.transport.options import quantity
     from dlcp.model import units
 
+    with needs_extra("emulate", "dlcp bench switch"):
+        from dlcp.bench.switch.benchmark import FABRICS, SwitchOptions
+        from dlcp.bench.switch.benchmark import bench as run_here
     options = SwitchOptions(
         only=tuple(only or ()),
         packets=packets,

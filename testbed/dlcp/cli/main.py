@@ -19,8 +19,7 @@ from dlcp.cli.paper import paper
 from dlcp.cli.switch import LabFile, switch
 from dlcp.cli.tune import searched, tune
 from dlcp.cli.verify import verify
-from dlcp.errors import ExitCode, MachineCannot, Problem, Problems, encode_problem
-from dlcp.paths import install_command
+from dlcp.errors import ExitCode, MachineCannot, Problem, Problems, encode_problem, needs_extra
 
 if TYPE_CHECKING:
     from dlcp.model.experiment import Expectation
@@ -434,11 +433,9 @@ def _lab(on: str, lab: Path | None, *, deploy: bool, degrade: bool) -> LabChoice
             if given:
                 raise Problem(word, f"is of a lab, and this is --on {on}", "--on lab")
         return None
-    try:
+    with needs_extra("lab", "--on lab"):
         from dlcp.runner.lab.find_lab import find_lab
         from dlcp.runner.lab.lab_runs import LabChoice
-    except ModuleNotFoundError as error:
-        raise MachineCannot("--on lab", f"needs {error.name}", install_command("lab")) from error
     return LabChoice(find_lab(lab), deploy=deploy, degrade=degrade)
 
 
@@ -502,10 +499,8 @@ def _report(
 ) -> int:
     from dlcp.cli.show import common
 
-    try:
+    with needs_extra("report", "dlcp report"):
         from dlcp.report import report as make_report
-    except ModuleNotFoundError as error:
-        raise MachineCannot("dlcp report", f"needs {error.name}", install_command("report")) from error
     summary = make_report(results, out, None if json else common.console(), only=only, expect=expect,
                           against=against)  # fmt: skip
     if json:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from dlcp.cli.bench import Json
-from dlcp.errors import ExitCode, MachineCannot, Problems
-from dlcp.paths import ANALYSIS, install_command
+from dlcp.errors import ExitCode, MachineCannot, Problems, needs_extra
+from dlcp.paths import ANALYSIS
 
 if TYPE_CHECKING:
     from dlcp.runner.paper import Part
@@ -91,10 +91,8 @@ def _make(parts: list[Part], results: Path) -> ExitCode:
 def _write(parts: list[Part], results: Path, out: Path) -> Path:
     from dlcp.runner.paper import reduction
 
-    try:
+    with needs_extra("report", "dlcp paper"):
         from dlcp.report.output.results_md import Chapter, write
-    except ModuleNotFoundError as error:
-        raise MachineCannot("dlcp paper", f"needs {error.name}", install_command("report")) from error
     chapters = [
         Chapter(
             name=part.name,

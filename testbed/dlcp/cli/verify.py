@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from dlcp.cli.bench import Json
-from dlcp.errors import ExitCode
+from dlcp.errors import ExitCode, needs_extra
 
 verify = App(name="verify", help="Prove what results rest on.")
 
@@ -55,6 +55,8 @@ def machine(
     from dlcp.runner.planning.check import ready
     from dlcp.runner.preview.outline import as_emulated
 
+    with needs_extra("report", "dlcp verify machine"):
+        import scipy.stats  # noqa: F401 - the summary needs it, after minutes of runs
     experiment_ready, fitted = as_emulated(ready(find_experiment(experiment)))
     if fitted:
         common.console(error=True).print(fitted, soft_wrap=True, markup=False)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dlcp.errors import MachineCannot, Problem
+from dlcp.errors import Problem, needs_extra
 from dlcp.model.experiment import experiment_intent
 from dlcp.model.loading.explain import did_you_mean
-from dlcp.paths import install_command
 from dlcp.runner.machine.emulator_support import require_supported
 from dlcp.runner.planning.check import Ready
 from dlcp.runner.preview.preflight import preflight_emulation
@@ -24,10 +23,8 @@ def open_shell(ready: Ready, label: str | None, command: str | None) -> int:
         raise Problem("--scheme", f"no scheme is labelled {label!r}", did_you_mean(label, ready.schemes))
     preflight_emulation()
     require_supported(experiment)
-    try:
+    with needs_extra("emulate", "dlcp shell"):
         from dlcp.substrates.emulate.shell import shell
-    except ModuleNotFoundError as error:
-        raise MachineCannot("dlcp shell", f"needs {error.name}", install_command("emulate")) from error
     scheme = ready.schemes[label]
     return shell(
         experiment.topology.graph,

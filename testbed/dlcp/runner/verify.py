@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlcp.errors import MachineCannot, Problem, Problems
+from dlcp.errors import Problem, Problems, needs_extra
 from dlcp.model.base import OnProgress
 from dlcp.model.experiment import experiment_intent
 from dlcp.model.loading.explain import did_you_mean
 from dlcp.model.qos import QosIntent
 from dlcp.model.topology import Graph
-from dlcp.paths import install_command
 from dlcp.runner.planning.check import Ready
 from dlcp.runner.preview.preflight import preflight_emulation
 from dlcp.schemes.base import hosts_for
@@ -109,10 +108,8 @@ def verify_switches(ready: Ready, label: str | None, *, every_port: bool, on_pro
     """Verify the fabric of an experiment under each QoS intent. Raises Problem when the machine cannot."""
     todo = intents(ready, label)
     preflight_emulation()
-    try:
+    with needs_extra("emulate", "dlcp switch verify"):
         from dlcp.substrates.emulate.verify import verify_emulated
-    except ModuleNotFoundError as error:
-        raise MachineCannot("dlcp switch verify", f"needs {error.name}", install_command("emulate")) from error
     experiment, found = ready.experiment, []
     for number, (labels, intent) in enumerate(todo):
         start_s = time.monotonic()

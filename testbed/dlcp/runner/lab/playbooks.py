@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dlcp.errors import MachineCannot
+from dlcp.errors import needs_extra
 from dlcp.model.lab.inventory import Lab
-from dlcp.paths import PLAYBOOKS, install_command
+from dlcp.paths import PLAYBOOKS
 from dlcp.runner.lab.interrupt import interruptible
 
 _ASKED_EVERY_S = 1
@@ -106,10 +106,8 @@ def run_playbook(
 
 
 def _ansible_runner() -> Any:
-    try:
+    with needs_extra("lab", "ansible-runner", "is not installed"):
         import ansible_runner
-    except ImportError:
-        raise MachineCannot("ansible-runner", "is not installed", install_command("lab")) from None
     return ansible_runner
 
 

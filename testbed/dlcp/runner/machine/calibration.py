@@ -20,6 +20,7 @@ from pydantic import Field, ValidationError
 
 from dlcp import __version__
 from dlcp.agents.machine_monitor import cores
+from dlcp.errors import needs_extra
 from dlcp.files.atomic_file import write_whole
 from dlcp.files.json_text import parse_json
 from dlcp.model.base import Frozen, OnProgress
@@ -169,9 +170,10 @@ def load() -> Stored:
 
 
 def measure(on_progress: OnProgress) -> Calibration:
-    """Measure, in about 20 s. Raises MachineCannot without root, or when the figures make no
+    """Measure, in about 20 s. Raises MachineCannot without root or Mininet, or when the figures make no
     sense together."""
-    from dlcp.substrates.emulate import measure_packet_cost
+    with needs_extra("emulate", "calibration"):
+        from dlcp.substrates.emulate import measure_packet_cost
 
     return of(measure_packet_cost.measure(on_progress))
 
