@@ -13,6 +13,7 @@ import functools
 import json
 import os
 import pkgutil
+import shlex
 import signal
 import subprocess
 import sys
@@ -24,9 +25,12 @@ from pathlib import Path
 from select import select
 from typing import Any
 
+from extras import absent_module
+
 PRELOADED = ("dlcp.model", "dlcp.schemes", "dlcp.switches", "dlcp.runner", "dlcp.bench")
-"""All modules of these packages, which most commands import."""
+"""All modules of these packages, which most commands import, but those that need an extra which is not installed."""
 LIMIT_S = 60
+_COMMAND = [sys.executable, str(Path(__file__))]
 _PR_SET_PDEATHSIG = 1
 """prctl(2)."""
 
@@ -45,13 +49,16 @@ def dlcp(
             "env": dict(os.environ if env is None else env),
             "streams": [f"/proc/{os.getpid()}/fd/{stream.fileno()}" for stream in (out, err)],
         }
-        server.stdin.write(json.dumps(request).encode() + b"\n")
-        server.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it has ended, so that it does not answer either
+            server.stdin.write(json.dumps(request).encode() + b"\n")
+            server.stdin.flush()
         if not select([server.stdout], [], [], limit_s)[0]:
             os.killpg(server.pid, signal.SIGKILL)
             _server.cache_clear()
             raise subprocess.TimeoutExpired(["dlcp", *arguments], limit_s)
-        code = int(server.stdout.readline())
+        if not (answer := server.stdout.readline()):
+            raise RuntimeError(f"nothing forks commands: {shlex.join(_COMMAND)} ended with status {server.wait()}")
+        code = int(answer)
         texts = []
         for stream in (out, err):
             stream.seek(0)
@@ -62,8 +69,7 @@ def dlcp(
 @functools.cache
 def _server() -> subprocess.Popen[bytes]:
     """The process that forks. It, and what it runs, end when this one does."""
-    command = [sys.executable, str(Path(__file__))]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True)
+    return subprocess.Popen(_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True)
 
 
 def _serve() -> None:
@@ -73,13 +79,22 @@ def _serve() -> None:
 
     for package in PRELOADED:
         for module in pkgutil.walk_packages(import_module(package).__path__, f"{package}."):
-            import_module(module.name)
+            _preload(module.name)
     for line in sys.stdin.buffer:
         child = os.fork()
         if child == 0:
             _die_with_the_parent()
             _become(json.loads(line), dlcp.cli.main.main)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+def _preload(name: str) -> None:
+    """Import a module. What it misses of an extra is for the command to say that needs it."""
+    try:
+        import_module(name)
+    except ModuleNotFoundError as error:
+        if absent_module(error) is None:
+            raise
 
 
 def _die_with_the_parent() -> None:

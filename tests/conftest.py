@@ -1,4 +1,5 @@
-"""All tests: what this machine was calibrated to must not decide whether one passes."""
+"""All tests: what this machine was calibrated to must not decide whether one passes, nor which extras are installed;
+what was skipped is listed at the end."""
 
 from __future__ import annotations
 
@@ -7,6 +8,9 @@ import os
 import tempfile
 
 import pytest
+
+import extras
+import skips
 
 with contextlib.suppress(ImportError):
     import hypothesis
@@ -19,4 +23,6 @@ with contextlib.suppress(ImportError):
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """No calibration is there unless a test makes one."""
+    config.pluginmanager.register(extras)
+    config.pluginmanager.register(skips)
     os.environ["DLCP_STATE"] = os.path.join(tempfile.gettempdir(), f"dlcp-tests-without-calibration-{os.getpid()}")

@@ -7,8 +7,9 @@ import os
 import pytest
 from bench_command import bench, figure, report
 
-pytest.importorskip("torch", reason="gloo is PyTorch's; pip install the extra `train`")
+from extras import needs
 
+pytestmark = needs("torch")  # gloo is PyTorch's
 QUICK = ("allreduce", "--size", "400kB", "--count", "3", "--repeats", "2")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes network namespaces; run as root")
 

@@ -14,6 +14,7 @@ from bench_command import bench
 from dlcp.bench.capacity import RATES_MBIT, CapacityOptions, Search, draw, experiment_of, rows
 from dlcp.errors import Problem
 from dlcp.model.topology import Graph
+from extras import needs
 
 
 def searched(guess_mbit: float, carries: Callable[[float], bool]) -> tuple[Search, list[float]]:
@@ -81,9 +82,9 @@ def test_the_table_says_what_objected_and_what_was_not_measured() -> None:
     assert ten["tcp"] == "not measured"
 
 
+@needs("seaborn")
 @pytest.mark.parametrize("name", ["frontier.png", "frontier.svg"])
 def test_the_picture(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("seaborn", reason="seaborn is missing; pip install 'dlcp[report]'")
     draw(found(), tmp_path / name)
     assert (tmp_path / name).stat().st_size > 5000
 

@@ -211,7 +211,7 @@ def refused() -> str:
 
 def test_without_netem_a_delay_is_refused_before_anything_is_built(inside: Callable[..., Any], netem: bool) -> None:
     if netem:
-        pytest.skip("this kernel has netem, so a delay is not refused")
+        pytest.skip("this kernel has netem, so a delay is not refused; run on a kernel without sch_netem")
     said = inside(refused)
     assert said.startswith("unsupported: links with delays need the kernel's netem")
     assert said.endswith("modprobe sch_netem; or leave delays out")
@@ -234,6 +234,6 @@ def round_trip() -> list[float]:
 def test_a_round_trip_takes_each_delay_twice(inside: Callable[..., Any], netem: bool) -> None:
     """Two links of 5 ms, there and back; frames and hosts add less than 2 ms when no other work is in their way."""
     if not netem:
-        pytest.skip("needs the kernel's netem: modprobe sch_netem")
+        pytest.skip("needs the kernel's netem; modprobe sch_netem")
     shortest_s = min(inside(round_trip))
     assert 4 * DELAY_S <= shortest_s <= 4 * DELAY_S + 0.002

@@ -201,7 +201,7 @@ own connections, in queue 0 too, are made and closed while no flood is."""
 @pytest.mark.parametrize("buffering", ["dynamic", "static"])
 def test_iperf3_sees_the_same(tmp_path: Path, buffering: str) -> None:
     if shutil.which("iperf3") is None:
-        pytest.skip("iperf3 is not installed: apt-get install --no-install-recommends iperf3")
+        pytest.skip("iperf3 is not installed; apt-get install --no-install-recommends iperf3")
     experiment = yaml.safe_load((EXPERIMENTS / "quickstart.yaml").read_text()) | {"buffering": buffering}
     experiment["topology"]["rate"] = "100 Mbit/s"
     experiment["scaling"] = {"lab_rate": "10 Gbit/s", "byte_scale": 100, "time_dilation": 1}

@@ -25,7 +25,7 @@ from dlcp.errors import ExitCode
 from dlcp.model.loading.experiment_files import find_experiment
 from dlcp.runner.machine.invariance import busy_loop
 
-pytestmark = [pytest.mark.long, pytest.mark.skipif(os.geteuid() != 0, reason="emulates a fabric, so it needs root")]
+pytestmark = [pytest.mark.long, pytest.mark.skipif(os.geteuid() != 0, reason="emulates a fabric; run as root")]
 
 WHOLE = "DLCP_ALL_WAYS" in os.environ
 """Quickstart as it is shipped, by every way."""

@@ -40,7 +40,9 @@ def star(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     try:
         for host in HOSTS:
             if reason := furnish(lab, host):
-                pytest.skip(f"other users than root cannot run this dlcp: {reason}")
+                pytest.skip(
+                    f"other users than root cannot run this dlcp ({reason}); put the clone where they may read it"
+                )
             listen(lab, host)
         yield lab
     finally:

@@ -16,15 +16,16 @@ from typing import Any
 
 import pytest
 import yaml
-
-pytest.importorskip("ansible", reason="ansible-core is missing; pip install 'dlcp[lab]'")
-
 from sonic_lab import free_ports, server
 from stub_lab import StubLab, make_keys, write_inventory
 
 from dlcp.paths import REPOSITORY
+from extras import needs
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="an sshd that lets root in needs root; run as root")
+pytestmark = [
+    needs("ansible"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="an sshd that lets root in needs root; run as root"),
+]
 
 PLAYBOOKS = REPOSITORY / "playbooks"
 REACH = f"""\

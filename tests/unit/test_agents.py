@@ -25,6 +25,7 @@ from dlcp.model.result import TABLES
 from dlcp.model.workload import Compression, TimeBounds, TransportSettings
 from dlcp.substrates.ideal import transfers_of
 from dlcp.substrates.result_audit import broken_promises
+from extras import needs
 
 SETTINGS = [TCP, TransportSettings(kind="dlcp", loss_bound=0.1, priority_queues=5)]
 
@@ -352,6 +353,7 @@ def test_zygote__a_second_client_may_adopt_it(zygote: Zygote) -> None:
     adopted.close()
 
 
+@needs("torch")
 def test_zygote__passes_the_problem_of_loading_on() -> None:
     with pytest.raises(Problem, match="no such training script"):
         Zygote.spawn("no_such_script.py")

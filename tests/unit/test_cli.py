@@ -19,6 +19,7 @@ from dlcp.paths import EXPERIMENTS, REPOSITORY
 from dlcp.runner.machine.calibration import Calibration, fingerprint
 from dlcp.substrates.emulate.capabilities import probe_delays
 from experiments import LIGHT, document
+from extras import needs
 
 
 def real_job(**changes: object) -> dict[str, object]:
@@ -95,7 +96,7 @@ def test_help_loads_no_more_than_an_empty_command_of_the_same_library() -> None:
         (["show", "scheme"], "schemes"),
         (["show", "schemes", "dlpc"], "did you mean `dlcp`"),
         (["status", "nowhere"], "no such results directory"),
-        (["report", "nowhere"], "no such results directory"),
+        pytest.param(["report", "nowhere"], "no such results directory", marks=needs("pandas")),
         (["shell", "quickstart", "--scheme", "tpc"], "known: TCP"),
         (["switch", "verify", "quickstart", "--scheme", "tpc"], "known: TCP"),
         (["switch", "verify", "quickstart", "--on", "inprocess"], "inprocess has no switches to probe"),
@@ -249,6 +250,7 @@ def test_plan(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
 
 
+@needs("mininet")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may ask the kernel for netem; run as root")
 def test_link_delays_are_supported_or_said_to_be_unsupported(tmp_path: Path) -> None:
     name = write(tmp_path, topology={"kind": "star", "hosts": 4, "rate": "25 Mbit/s", "delay": "1 ms"})
@@ -413,6 +415,7 @@ def test_a_file_system_that_refuses_in_the_middle_is_explained(trouble: str, wor
     assert words in done.stderr
 
 
+@needs("mininet")
 @pytest.mark.skipif(os.geteuid() != 0, reason="is refused for want of root before the program is missed; run as root")
 @pytest.mark.parametrize("command", [["run"], ["shell", "-c", "net"]])
 def test_a_missing_program_is_named_alone_and_nothing_starts(command: list[str], tmp_path: Path) -> None:

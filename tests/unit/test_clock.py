@@ -46,7 +46,7 @@ def test_turns_are_short_in_threads_too() -> None:
     """The kernel tells the slice, ns, of every thread."""
     told = Path("/proc/self/sched")
     if tuple(map(int, platform.release().split(".")[:2])) < (6, 12) or not told.exists():
-        pytest.skip("slices of a process's own came with Linux 6.12, and CONFIG_SCHED_DEBUG shows them")
+        pytest.skip("slices of a process's own came with Linux 6.12; run there, with CONFIG_SCHED_DEBUG")
     script = (
         "import threading, pathlib; from dlcp.agents.precise_waits import take_short_turns; take_short_turns();"
         "show = lambda: print(pathlib.Path('/proc/thread-self/sched').read_text());"

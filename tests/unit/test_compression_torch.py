@@ -12,15 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import pytest
+import torch
+import torch.distributed as dist
 from coding import Bench
-
-torch = pytest.importorskip("torch", reason="torch is missing; pip install 'dlcp[train]'")
-
-import torch.distributed as dist  # noqa: E402
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook  # noqa: E402
-from torch.nn.parallel import DistributedDataParallel  # noqa: E402
-from torch_ranks import ranks  # noqa: E402
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+from torch_ranks import ranks
 
 SIDE = 40
 RANK = 2

@@ -14,7 +14,7 @@ import pytest
 from dlcp.agents.core_waits import SoftirqMeter, WaitMeter, open_softirq_files
 from dlcp.substrates.fidelity import core_waits, judge, late_computing, reasons
 
-NO_COUNTS = "the kernel counts no waits for a core: one with CONFIG_SCHED_INFO does (any distribution's)"
+NO_COUNTS = "the kernel counts no waits for a core; run on one with CONFIG_SCHED_INFO (any distribution's)"
 counted = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason=NO_COUNTS)
 
 FIGHT = """

@@ -21,6 +21,7 @@ from dlcp.runner.preview.outline import Outline, outline, this_machine
 from dlcp.runner.preview.preflight import preflight_tuning
 from dlcp.runner.running.store import Store
 from experiments import small
+from extras import needs
 
 FIT = {"lab_rate": "10 Gbit/s", "byte_scale": 100, "fit": "machine"}
 HERE = Costs(30e-6, 6e-6, "measured for this test", measured=True)
@@ -102,6 +103,7 @@ def test_results_of_another_scale_are_named_and_never_counted_as_done(fitting: R
     assert found.data()["elsewhere"] == found.elsewhere
 
 
+@needs("pandas")
 def test_report_leaves_results_of_another_scale_out(fitting: Ready, tmp_path: Path) -> None:
     """Without a plan, too, the newest configuration is shown alone."""
     from dlcp.report.data.load import load
@@ -221,6 +223,7 @@ def test_doubts__of_an_expectation_alone_do_not_blame_the_machine(fitting: Ready
     assert "busy" not in line
 
 
+@needs("scipy")
 def test_doubts__ask_for_as_many_pairs_as_check_and_report() -> None:
     from dlcp.model.loading import check_experiment
     from dlcp.report.data import statistics

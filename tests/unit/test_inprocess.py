@@ -32,13 +32,16 @@ from dlcp.runner.running.record_masks import record_masks
 from dlcp.substrates.inprocess.substrate import InProcess
 from dlcp.substrates.run_plan import plan_run
 from experiments import document, small, write
+from extras import needs
 
 WORKERS, ITERATIONS = 3, 8
 
 
+pytestmark = needs("torch")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def data() -> None:
-    pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e .[train]")
     try:
         fashion_mnist.images("t10k")
     except Problem as problem:

@@ -11,7 +11,9 @@ from dlcp.errors import Problem
 from dlcp.model.loading.experiment_files import find_experiment
 from dlcp.runner.machine.invariance import Cell, Trial, busy_loop, cells, options_for, summary, untrusted
 from dlcp.runner.planning.check import ready
+from extras import needs
 
+of_a_summary = needs("scipy")
 JCTS = (2.0, 2.02, 1.98)
 
 
@@ -34,12 +36,14 @@ def cell_of(*others: Trial) -> Cell:
     return found[1]
 
 
+@of_a_summary
 def test_bias__is_of_pairs_of_one_seed() -> None:
     found = cell_of(*trials(factor=1.1))
     assert found.bias == pytest.approx(0.1)
     assert found.half_width == pytest.approx(0.0, abs=1e-9)
 
 
+@of_a_summary
 @pytest.mark.parametrize(
     ("factor", "status", "verdict", "false_ok", "false_suspect"),
     [
@@ -57,6 +61,7 @@ def test_verdict__is_false_where_monitors_and_bias_disagree(
     assert (found.verdict, found.false_ok, found.false_suspect) == (verdict, false_ok, false_suspect)
 
 
+@of_a_summary
 @pytest.mark.parametrize("of_suspects", [1.05, 0.95])
 def test_verdict__of_a_believed_run_is_not_excused_by_suspect_ones(of_suspects: float) -> None:
     mixed = cell_of(*trials(factor=of_suspects, status="suspect")[:2], trials(factor=1.07)[2])
@@ -65,11 +70,13 @@ def test_verdict__of_a_believed_run_is_not_excused_by_suspect_ones(of_suspects: 
     assert mixed.suspect_bias == pytest.approx(of_suspects - 1)
 
 
+@of_a_summary
 def test_a_failed_run_is_neither_and_is_told() -> None:
     found = cell_of(*trials(status="failed"))
     assert (found.verdict, found.bias, found.failed) == ("3 failed", None, 3)
 
 
+@of_a_summary
 def test_a_planted_load_is_compared_with_the_reference_that_has_none() -> None:
     found = cells([*REFERENCE, *trials(), *trials(planted=0.4, factor=1.2)])
     assert [(one.dilation, one.planted, one.verdict) for one in found[1:]] == [
@@ -85,6 +92,7 @@ def test_a_reference_that_is_suspect_itself_says_nothing() -> None:
     assert found[1].verdict == "no reference"
 
 
+@of_a_summary
 def test_summary__counts_runs_but_not_references() -> None:
     experiment = ready(find_experiment("headline"))
     options = options_for(experiment, None, ["DLCP"], (1.0, 4.0), (0.0,), 3)

@@ -12,7 +12,7 @@ import pytest
 
 NATIVE = Path(__file__).resolve().parents[2] / "testbed" / "native"
 COMPILED = pytest.mark.skipif(
-    not (shutil.which("gcc") and shutil.which("nm")), reason="gcc or nm is not installed: apt install gcc binutils"
+    not (shutil.which("gcc") and shutil.which("nm")), reason="gcc or nm is not installed; apt-get install gcc binutils"
 )
 
 

@@ -31,7 +31,7 @@ USED_BYTES = 16_384
 def held(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     """What protocol_memory.c counts, in bytes."""
     if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed: apt install gcc")
+        pytest.skip("gcc is not installed; apt-get install gcc")
     program = tmp_path_factory.mktemp("memory") / "protocol_memory"
     sources = [path for path in NATIVE.rglob("*.c") if path.name not in WITH_SOCKETS and ".bpf." not in path.name]
     includes = [f"-I{header}" for header in sorted({path.parent for path in NATIVE.rglob("*.h")})]

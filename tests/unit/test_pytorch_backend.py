@@ -14,14 +14,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch_ranks import batch, fingerprint, lossy_loopback, open_group, ranks, small_model, train
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e .[train]")
-
-import torch.distributed as dist  # noqa: E402
-from torch.nn.parallel import DistributedDataParallel  # noqa: E402
-from torch_ranks import batch, fingerprint, lossy_loopback, open_group, ranks, small_model, train  # noqa: E402
-
-import dlcp.frameworks.pytorch as dlcp  # noqa: E402
+import dlcp.frameworks.pytorch as dlcp
 
 STEPS = 6
 
@@ -392,7 +390,7 @@ def _lossy(store: Any, rank: int, size: int, bound: float, steps: int) -> Any:
     return losses, fingerprint(model), accuracy, dlcp.statistics(group)
 
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="a lossy network namespace needs root: sudo make test")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="a lossy network namespace needs root; run as root")
 
 
 @needs_root

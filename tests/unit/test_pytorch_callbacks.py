@@ -7,13 +7,11 @@ import time
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch_ranks import open_group, ranks
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e .[train]")
-
-import torch.distributed as dist  # noqa: E402
-from torch_ranks import open_group, ranks  # noqa: E402
-
-from dlcp.frameworks.pytorch.future_callbacks import IDLE_THREADS, CallbackThreads  # noqa: E402
+from dlcp.frameworks.pytorch.future_callbacks import IDLE_THREADS, CallbackThreads
 
 WITHIN_S = 20.0
 

@@ -9,11 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e .[train]")
-
-from conformance import CASE_MODULES, CASES, differences, run_cases  # noqa: E402
-from torch_ranks import ranks  # noqa: E402
+from conformance import CASE_MODULES, CASES, differences, run_cases
+from torch_ranks import ranks
 
 for module in CASE_MODULES:
     importlib.import_module(module)

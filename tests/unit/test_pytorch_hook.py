@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch_ranks import batch, fingerprint, open_group, ranks, small_model, train
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e .[train]")
-
-from torch.nn.parallel import DistributedDataParallel  # noqa: E402
-from torch_ranks import batch, fingerprint, open_group, ranks, small_model, train  # noqa: E402
-
-import dlcp.frameworks.pytorch as dlcp  # noqa: E402
-from dlcp.frameworks.pytorch.ddp_hook import DlcpState  # noqa: E402
+import dlcp.frameworks.pytorch as dlcp
+from dlcp.frameworks.pytorch.ddp_hook import DlcpState
 
 STEPS = 5
 

@@ -10,12 +10,10 @@ import time
 from typing import Any, ClassVar
 
 import pytest
+import torch
+from torch_ranks import batch, fingerprint, lossy_loopback, open_group, ranks, small_model
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e .[train]")
-
-from torch_ranks import batch, fingerprint, lossy_loopback, open_group, ranks, small_model  # noqa: E402
-
-import dlcp.frameworks.pytorch as dlcp  # noqa: E402
+import dlcp.frameworks.pytorch as dlcp
 
 STEPS = 8
 BUCKET_BYTES = 200_000
@@ -249,7 +247,7 @@ def _lossy(store: Any, rank: int, size: int) -> Any:
 
 
 @pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="a lossy network namespace needs root: sudo make test")
+@pytest.mark.skipif(os.geteuid() != 0, reason="a lossy network namespace needs root; run as root")
 def test_loss__of_gradients_only_and_replicas_stay_identical() -> None:
     with lossy_loopback(0.01) as namespace:
         found = ranks(2, _lossy, namespace=namespace)

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e .[train]")
-
 from dlcp.frameworks.pytorch.address import DEFAULT_LINK_RATE_BPS, find_link, interface_of, speed_bps
 from dlcp.frameworks.pytorch.options import DlcpOptions
 from dlcp.transport.contract.endpoint import Bound

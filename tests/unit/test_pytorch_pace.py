@@ -6,8 +6,6 @@ import time
 
 import pytest
 
-pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e .[train]")
-
 from dlcp.frameworks.pytorch.training.compute_pace import Pace
 
 FORWARD_S, BACKWARD_S = (0.01, 0.02), (0.03, 0.04)

@@ -5,18 +5,16 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import loopback
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e .[train]")
-
-import loopback  # noqa: E402
-
-from dlcp.frameworks.pytorch.failure.peer_failure import Alarm, WatchedEndpoint  # noqa: E402
-from dlcp.frameworks.pytorch.reducer import MAX_TENSORS, SLOTS, Reducer, Span  # noqa: E402
-from dlcp.model.workload import TransportSettings  # noqa: E402
-from dlcp.transport.aggregation.ring import RingAllReduce  # noqa: E402
-from dlcp.transport.contract.endpoint import RELIABLE, TransportError  # noqa: E402
-from dlcp.transport.dlcp_endpoint import DlcpEndpoint  # noqa: E402
+from dlcp.frameworks.pytorch.failure.peer_failure import Alarm, WatchedEndpoint
+from dlcp.frameworks.pytorch.reducer import MAX_TENSORS, SLOTS, Reducer, Span
+from dlcp.model.workload import TransportSettings
+from dlcp.transport.aggregation.ring import RingAllReduce
+from dlcp.transport.contract.endpoint import RELIABLE, TransportError
+from dlcp.transport.dlcp_endpoint import DlcpEndpoint
 
 ELEMENTS = 10_000
 WITHIN_S = 20.0

@@ -13,9 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e .[train]")
-
 from torch_ranks import ranks
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +21,7 @@ STEPS = 60
 PARAMETERS = 52_138
 README_LINE = re.search(r"`torchrun (--nproc-per-node 2 workloads/\S+)`", (ROOT / "README.md").read_text("utf-8"))
 
-pytestmark = pytest.mark.skipif(not DATA.exists(), reason=f"{DATA} is missing: apt-get install dataset-fashion-mnist")
+pytestmark = pytest.mark.skipif(not DATA.exists(), reason=f"{DATA} is missing; apt-get install dataset-fashion-mnist")
 
 
 def judge(said: str, carried: str) -> None:

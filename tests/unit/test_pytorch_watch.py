@@ -14,16 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
+from lost_rank import NOTICED_WITHIN_S, lose_rank, slowest_survivor_s
+from torch_ranks import open_group, ranks, small_model
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e .[train]")
-
-import torch.distributed as dist  # noqa: E402
-from lost_rank import NOTICED_WITHIN_S, lose_rank, slowest_survivor_s  # noqa: E402
-from torch_ranks import open_group, ranks, small_model  # noqa: E402
-
-import dlcp.frameworks.pytorch as dlcp  # noqa: E402
-from dlcp.frameworks.pytorch.failure.peer_failure import Alarm  # noqa: E402
-from dlcp.frameworks.pytorch.servers.watched_worker import rank_names  # noqa: E402
+import dlcp.frameworks.pytorch as dlcp
+from dlcp.frameworks.pytorch.failure.peer_failure import Alarm
+from dlcp.frameworks.pytorch.servers.watched_worker import rank_names
 
 WITHIN_S = 20.0
 LOOPBACK = "127.0.0.1"

@@ -14,6 +14,7 @@ from synthetic_results import make_results
 from command import dlcp
 from dlcp.cli.main import app
 from dlcp.paths import REPOSITORY
+from extras import needs
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 TABLE = re.findall(r"^\| `(dlcp [^`]+)` \| (.+) \|$", README, flags=re.MULTILINE)
@@ -40,6 +41,9 @@ def test_the_table_names_every_command_and_no_other() -> None:
     assert len(TABLE) == len(known)
 
 
+REPORT = "dlcp report"
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_arguments_are_those_that_the_command_takes(command: str) -> None:
     function, bound, _ = app.parse_args(shlex.split(command)[1:], print_error=False, exit_on_error=False)
@@ -59,7 +63,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", [one for one in COMMANDS if one != WHOLE_PAPER and not one.startswith(EMULATES)])
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(one, marks=needs("pandas")) if one == REPORT else one
+        for one in COMMANDS
+        if one != WHOLE_PAPER and not one.startswith(EMULATES)
+    ],
+)
 def test_it_runs(command: str, folder: Path) -> None:
     done = dlcp(*shlex.split(command)[1:], cwd=folder, limit_s=120)
     allowed = {0, 3} if command == "dlcp doctor" else {0}  # 3: something is missing here, which is what it is to say

@@ -8,9 +8,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
-
 from synthetic_results import PROFILE, REAL, make_results
 
 from dlcp.errors import Problem
@@ -94,7 +91,7 @@ def test_the_shipped_figures_are_those_of_the_page_that_their_words_name() -> No
         capture_output=True, text=True, check=False, timeout=30,
     )  # fmt: skip
     if shown.returncode:
-        pytest.skip(f"this checkout has no commit {named[1]}: git fetch --unshallow brings it")
+        pytest.skip(f"this checkout has no commit {named[1]}; git fetch --unshallow brings it")
     with (analysis / "before.csv").open(newline="", encoding="utf-8") as file:
         rows = {(row["experiment"], row["job"], row["label"]): row for row in csv.DictReader(file)}
     gains = [row for row in rows.values() if row["rival"]]

@@ -7,11 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
-
 import numpy as np
+import pytest
 from synthetic_results import write_run
 
 from dlcp.model.experiment import Expectation

@@ -8,9 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
-
 from synthetic_results import make_results, record_again
 
 from dlcp.model.metrics import METRICS

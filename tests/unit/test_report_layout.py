@@ -7,11 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
-
 import numpy as np
+import pytest
 from matplotlib.image import imread
 from synthetic_results import make_results
 

@@ -7,11 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
-
 import pyarrow.parquet as pq
+import pytest
 from damage import Damage, change_every_37th_byte, cut_in_half, zero_the_rows
 from synthetic_results import PROFILE, REAL, make_results
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dlcp.paths import REPOSITORY
+from extras import needs
 
 ANALYSIS = REPOSITORY / "analysis"
 NOTEBOOKS = sorted(ANALYSIS.glob("*.ipynb"))
@@ -21,13 +22,16 @@ PICTURES = {
 """Notebook → pictures that its sample must give."""
 
 
+pytestmark = needs("nbformat", "nbclient", "ipykernel")
+
+
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     """Notebook → outputs of its code. All are run by one kernel, which forgets one before the next, so that pandas and
     matplotlib are imported once; in a copy of analysis/, so that results/ of this checkout are not found."""
-    nbformat = pytest.importorskip("nbformat", reason="nbformat is missing; pip install 'dlcp[notebooks]'")
-    nbclient = pytest.importorskip("nbclient", reason="nbclient is missing; pip install 'dlcp[notebooks]'")
-    pytest.importorskip("ipykernel", reason="ipykernel is missing; pip install 'dlcp[notebooks]'")
+    import nbclient
+    import nbformat
+
     folder = tmp_path_factory.mktemp("notebooks")
     place = folder / "analysis"
     place.mkdir()

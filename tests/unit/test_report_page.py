@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import csv
+import itertools
+import json
 import math
 import re
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
-
-import itertools
-import json
-
 import pandas as pd
+import pytest
 from rich.console import Console
 from synthetic_results import PROFILE, REAL, make_results, record_again
 

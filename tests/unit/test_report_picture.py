@@ -9,11 +9,8 @@ import sys
 import tarfile
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
-
 import numpy as np
+import pytest
 from matplotlib.figure import Figure
 from synthetic_results import PROFILE, make_results
 

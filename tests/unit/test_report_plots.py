@@ -7,9 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
-
 from matplotlib.figure import Figure
 from synthetic_results import write_run
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
-
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pytest
 from synthetic_results import PROFILE, make_results, record_again
 
 from dlcp.model.metrics import METRICS

@@ -7,9 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
-
 from synthetic_results import PROFILE, make_results
 
 from dlcp.errors import Problem

@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
-
 from synthetic_results import PROFILE, REAL, make_results
 
 from dlcp.report.analysis.settings import differing_qos, regime_rows

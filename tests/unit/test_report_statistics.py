@@ -6,9 +6,6 @@ import math
 
 import numpy as np
 import pytest
-
-pytest.importorskip("scipy", reason="scipy is missing; pip install 'dlcp[report]'")
-
 from scipy import stats
 
 from dlcp.report.data.statistics import (

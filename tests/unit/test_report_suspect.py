@@ -5,11 +5,8 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
-
 import numpy as np
+import pytest
 from matplotlib.collections import PathCollection
 from rich.console import Console
 from synthetic_results import PROFILE, make_results, record_again

@@ -5,10 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("pandas", reason="pandas is missing; pip install 'dlcp[report]'")
-
 from synthetic_results import write_run
 
 from dlcp.model.loading.search_record import Point, Search, TuningRun

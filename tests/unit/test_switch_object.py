@@ -89,7 +89,7 @@ def test_constants_are_the_headers_own() -> None:
 def test_a_rebuild_gives_the_shipped_bytes(shipped: Path, tmp_path: Path) -> None:
     made_by, here = build.compiler_of(shipped), build.compiler_here()
     if here is None:
-        pytest.skip(f"no {build.CLANG}: apt-get install clang-14 llvm-14 libbpf-dev")
+        pytest.skip(f"no {build.CLANG}; apt-get install clang-14 llvm-14 libbpf-dev")
     if here != made_by:
         pytest.skip(f"the object was made by {made_by}, here is {here}; only the same compiler gives the same bytes")
     rebuilt = tmp_path / shipped.name

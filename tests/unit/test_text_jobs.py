@@ -8,13 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from dlcp.agents.scripts import JobOptions, load_script
 from dlcp.datasets import kjv
 from dlcp.errors import MachineCannot
 from dlcp.transport.contract.optimizer import Sgd
-
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e .[train]")
 
 SCRIPTS = {"kjv_transformer.py": 110_271, "kjv_lstm.py": 93_087}
 """Script → parameters of its model."""

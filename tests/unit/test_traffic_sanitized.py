@@ -13,7 +13,7 @@ NATIVE = HERE.parents[1] / "testbed" / "native"
 INCLUDES = [f"-I{folder}" for folder in sorted({header.parent for header in NATIVE.rglob("*.h")})]
 
 
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed: apt install gcc")
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed; apt-get install gcc")
 @pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])
 def test_plans_strangers_and_ends_harm_no_memory(tmp_path: Path, sanitizers: str) -> None:
     program = tmp_path / "traffic_checked"

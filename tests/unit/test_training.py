@@ -9,6 +9,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from local_agents import agents, session
 from loopback import TCP
@@ -28,8 +29,6 @@ from dlcp.model.masks import MaskSettings
 from dlcp.model.result import TABLES
 from dlcp.model.workload import Compression, Job, TransportSettings, Workload
 from dlcp.paths import WORKLOADS
-
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e .[train]")
 
 SCRIPT = "fashion_mnist_cnn.py"
 STEPS = 6

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from synthetic_results import make_results
 
+from extras import needs
+
 NOBODY = 65534
 REASON = "it makes network namespaces and loads eBPF programs"
 
@@ -31,7 +33,7 @@ def dropped() -> tuple[str, ...]:
         )
         if done.returncode == 0:
             return command
-    pytest.skip("root cannot be given up here: neither setpriv nor unshare --user can start this Python")
+    pytest.skip("neither setpriv nor unshare --user can start this Python; run as another user than root")
 
 
 @pytest.fixture
@@ -55,8 +57,8 @@ def dlcp(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     [
         ("run", "quickstart"),
         ("shell", "quickstart", "-c", "pingall"),
-        ("doctor", "--calibrate"),
-        ("bench", "switch"),
+        pytest.param(("doctor", "--calibrate"), marks=needs("mininet")),
+        pytest.param(("bench", "switch"), marks=needs("mininet")),
         ("bench", "transport", "--namespaces", "--count", "1"),
     ],
     ids=lambda words: " ".join(words[:2]),
@@ -99,6 +101,7 @@ def test_results_that_root_made_are_read(command: str, folder: Path) -> None:
 
 
 @pytest.mark.root
+@needs("mininet")
 @pytest.mark.skipif(os.geteuid() != 0, reason="without root it does not come so far; run as root")
 @pytest.mark.parametrize(
     "arguments", [("run", "quickstart"), ("shell", "quickstart", "-c", "net"), ("bench", "switch")]

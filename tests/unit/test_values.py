@@ -7,6 +7,7 @@ import pytest
 
 from dlcp.transport.contract.endpoint import Dtype, Values
 from dlcp.transport.contract.values import add_into, divide, held_as, packet_elements, packets, rescale
+from extras import needs
 
 DTYPES: list[Dtype] = ["float32", "float16", "bfloat16"]
 
@@ -22,8 +23,10 @@ def drawn(count: int, dtype: Dtype, seed: int) -> Values:
     return (found.view(np.uint32) >> 16).astype(np.uint16) if dtype == "bfloat16" else found.astype(dtype)
 
 
+@needs("torch")
 def test_bfloat16__adds_as_pytorch_does() -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e .[train]")
+    import torch
+
     one, other = drawn(10_000, "bfloat16", 1), drawn(10_000, "bfloat16", 2)
     one[:2], other[:2] = (0x7F80, 0x7FC0), (0xFF80, 0x3F80)  # infinity - infinity, NaN + 1
     expected = (torch.from_numpy(one).view(torch.bfloat16) + torch.from_numpy(other).view(torch.bfloat16)).float()
