@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
-from dlcp.model.workload import Compression
-from dlcp.transport.compression import compressor_class
+from dlcp.transport.compression import compressor_class, names
 from dlcp.transport.compression.base import Code, Compressor, Share
 from dlcp.transport.contract.endpoint import Floats, Values
 from dlcp.transport.contract.values import held_as
 
-METHODS: tuple[str, ...] = get_args(Compression.model_fields["method"].annotation)
+METHODS = tuple(names())
+
+
+def known_knobs(method: str, **knobs: Any) -> dict[str, Any]:
+    """Those of some settings that a compressor has."""
+    return {name: value for name, value in knobs.items() if name in compressor_class(method).knobs_class.model_fields}
 
 
 class Bench:
@@ -24,10 +28,10 @@ class Bench:
         fixed: bool = False, tensor: int = 7, seed: int = 3,
         lossy: Callable[[Values], Values] = lambda code: code, **knobs: Any,
     ) -> None:  # fmt: skip
-        settings = Compression.model_validate({"method": method} | knobs)
         kind = compressor_class(method)
+        settings = kind.knobs_class.model_validate(knobs)
 
-        def one(worker: int) -> Compressor:
+        def one(worker: int) -> Compressor[Any]:
             return kind(settings, Share(tensor, elements, workers, worker, seed, iterations, momentum, fixed))
 
         self.workers = [one(worker) for worker in range(workers)]

@@ -117,9 +117,9 @@ def test_ring_job__leaves_identical_parameters_and_a_row_for_every_hop(
 
 
 CODED = [
-    TCP.model_copy(update={"compression": Compression(method="powersgd", rank=1)}),  # two rounds
-    TCP.model_copy(update={"compression": Compression(method="dgc", ratio=0.05)}),  # codes of different lengths
-    SETTINGS[1].model_copy(update={"compression": Compression(method="topk", ratio=0.4)}),
+    TCP.model_copy(update={"compression": Compression(method="powersgd", knobs={"rank": 1})}),  # two rounds
+    TCP.model_copy(update={"compression": Compression(method="dgc", knobs={"ratio": 0.05})}),  # lengths vary
+    SETTINGS[1].model_copy(update={"compression": Compression(method="topk", knobs={"ratio": 0.4})}),
 ]
 
 

@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from coding import METHODS, Bench
+from coding import METHODS, Bench, known_knobs
 from loopback import TCP, ranks, together
 
 from dlcp.model.workload import Compression, TransportSettings
 from dlcp.transport.aggregation.coded_tensors import CodedJob
 from dlcp.transport.aggregation.compressed_server import CompressedServer, CompressedWorker
+from dlcp.transport.compression import compressor_class
 from dlcp.transport.contract.bounds import Bounds
 from dlcp.transport.contract.endpoint import Completion, Endpoint, Floats, Leg, MessageKey, TransportError
 from dlcp.transport.contract.optimizer import Sgd
@@ -25,7 +26,7 @@ WORKERS, SERVERS, ITERATIONS, SEED = 3, 2, 3, 5
 RATIO = 0.05
 OPTIMIZER = Sgd(0.1, 0.9, ITERATIONS, warmup_iterations=1)
 DLCP = TransportSettings(kind="dlcp", priority_queues=3, loss_bound=0.1)
-FIXED = ("fp16", "topk", "randomk", "randomblock")
+LOSSY = [method for method in METHODS if compressor_class(method).tolerates_loss]
 
 
 def gradient(worker: int, iteration: int, elements: int) -> Floats:
@@ -37,7 +38,7 @@ def initial(elements: int) -> Floats:
 
 
 def coded_job(method: str, settings: TransportSettings = TCP) -> CodedJob:
-    compression = Compression.model_validate({"method": method, "ratio": RATIO})
+    compression = Compression(method=method, knobs=known_knobs(method, ratio=RATIO))
     own = settings.model_copy(update={"compression": compression})
     return CodedJob(own, plan_tensors(LAYERS, BUCKET_BYTES, SERVERS, own), WORKERS, ITERATIONS)
 
@@ -88,8 +89,9 @@ def reference(job: CodedJob) -> tuple[list[Floats], Counter[tuple[int, Leg, int]
     parameters = initial(elements)
     benches = [
         Bench(
-            job.knobs.method, tensor.elements, WORKERS, momentum=OPTIMIZER.momentum, iterations=ITERATIONS,
-            fixed=job.settings.kind != "tcp", tensor=number, seed=SEED, ratio=RATIO,
+            job.compression.method, tensor.elements, WORKERS, momentum=OPTIMIZER.momentum, iterations=ITERATIONS,
+            fixed=job.settings.kind != "tcp", tensor=number, seed=SEED,
+            **known_knobs(job.compression.method, ratio=RATIO),
         )
         for number, tensor in enumerate(job.tensors)
     ]  # fmt: skip
@@ -110,7 +112,7 @@ def reference(job: CodedJob) -> tuple[list[Floats], Counter[tuple[int, Leg, int]
 
 @pytest.mark.parametrize(
     ("settings", "method"),
-    [(TCP, method) for method in METHODS] + [(DLCP, method) for method in FIXED],
+    [(TCP, method) for method in METHODS] + [(DLCP, method) for method in LOSSY],
     ids=lambda value: value if isinstance(value, str) else value.kind,
 )
 def test_training__equals_one_process_bit_for_bit(settings: TransportSettings, method: str) -> None:
@@ -146,7 +148,7 @@ def test_update__has_the_methods_step_and_no_momentum_twice(
     method: str, knobs: dict[str, float], rate: float, momentum: float
 ) -> None:
     job = coded_job(method)
-    compression = job.knobs.model_copy(update=knobs)
+    compression = job.compression.model_copy(update=knobs)
     found = replace(job, settings=job.settings.model_copy(update={"compression": compression})).update(OPTIMIZER)
     assert found.learning_rate == pytest.approx(rate)
     assert found.momentum == momentum

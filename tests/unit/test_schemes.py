@@ -10,6 +10,7 @@ from dlcp.model.experiment import Scaling
 from dlcp.model.workload import Job, Profile
 from dlcp.runner.catalogue import details
 from dlcp.schemes.base import Scheme, UnfitError, hosts_for, settings_for
+from dlcp.transport import compression
 from dlcp.transport.compression import compressor_class
 from dlcp.transport.contract.tensors import data_queues
 
@@ -229,10 +230,7 @@ def test_dlcp__thresholds_out_of_order_are_refused() -> None:
         schemes.scheme_class("dlcp").model_validate({"droppable_from": 0.8})
 
 
-COMPRESSED = ("dgc", "fp16", "powersgd", "qsgd", "randomblock", "randomk", "signsgd", "terngrad", "topk")
-
-
-@pytest.mark.parametrize("name", COMPRESSED)
+@pytest.mark.parametrize("name", compression.names())
 def test_compressed__is_its_method_over_tuned_tcp(name: str) -> None:
     scheme = schemes.scheme_class(name)().for_job(JOB, MODEL)
     tuned = schemes.scheme_class("tcp-tuned")()
@@ -250,18 +248,18 @@ def test_compressed__knobs_reach_the_agents() -> None:
     knobs = {"levels": 3, "chunk": 64, "norm": "l2"}
     compression = schemes.scheme_class("qsgd").model_validate(knobs).transport(LAB).compression
     assert compression is not None
-    assert (compression.levels, compression.chunk, compression.norm) == (3, 64, "l2")
+    assert compression.knobs == {"levels": 3, "chunk": 64, "norm": "l2"}
     compression = (
         schemes.scheme_class("dgc").model_validate({"ratio": "2 %", "warmup": "50 %"}).transport(LAB).compression
     )
     assert compression is not None
-    assert (compression.ratio, compression.warmup_share) == (0.02, 0.5)
+    assert compression.knobs == {"ratio": 0.02, "warmup": 0.5}
 
 
 def test_dlcp__compression_is_of_fixed_length_and_has_no_other_holes() -> None:
     settings = dlcp(compression="topk", compression_ratio="5 %").for_job(JOB, MODEL).transport(LAB)
     assert settings.compression is not None
-    assert (settings.compression.method, settings.compression.ratio) == ("topk", 0.05)
+    assert (settings.compression.method, settings.compression.knobs) == ("topk", {"ratio": 0.05})
     assert dlcp().transport(LAB).compression is None
     for knobs in ({"holes": "last"}, {"holes": "rescale"}, {"pull_loss_bound": "1 %"}):
         with pytest.raises(ValidationError, match="compression needs holes: zero"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from dlcp.model.base import Frozen
 from dlcp.model.buffering import Buffering
@@ -183,26 +183,13 @@ Magnitude = Literal["small", "large"]
 
 
 class Compression(Frozen):
-    """How gradients are coded on their way. method: a file in transport/compression/; the rest is used by the methods
-    that know it.
-
-    ratio: share of a tensor's values that a sparse method sends. error_feedback: what a code leaves out is added to the
-    next gradient. warmup_share: of the training, over which dgc's sparsity grows. levels, chunk, norm: qsgd's levels on
-    either side of 0, values that share a norm, and which norm. rank: of powersgd's matrices. clip_sigmas: where
-    terngrad clips. step_share: of the job's learning rate, what workers
-    apply to what they decode; None = what the method's file says.
+    """How gradients are coded on their way. method: a file in transport/compression/. knobs: its settings, plain data.
+    step_share: of the job's learning rate, what workers apply to what they decode; None = what the method's file says.
     """
 
-    method: Literal["dgc", "fp16", "powersgd", "qsgd", "randomblock", "randomk", "signsgd", "terngrad", "topk"]
-    ratio: Fraction = Field(default=0.01, gt=0, lt=0.5)
-    error_feedback: bool = True
-    warmup_share: Fraction = 0.1
-    levels: int = Field(default=7, ge=1, le=127)
-    chunk: int = Field(default=512, ge=1)
-    norm: Literal["max", "l2"] = "max"
-    rank: int = Field(default=2, ge=1)
-    clip_sigmas: float = Field(default=2.5, gt=0)
+    method: str
     step_share: float | None = Field(default=None, gt=0)
+    knobs: dict[str, JsonValue] = Field(default_factory=dict)
 
 
 MOST_WINDOW_PACKETS = 4096

@@ -1,44 +1,44 @@
 """One file = one scheme under comparison. Found by its file's name; no list elsewhere is edited.
 
-A file offers its class as SCHEME, and may offer VARIANTS: names that begin with its own → other classes. Files of
-schemes that share much may stand in a folder. A name that begins with `_`, and `base`, is of no scheme.
+A file offers its class as SCHEME, and may offer VARIANTS: names that begin with its own → other classes. `base`, and a
+file that begins with `_`, is of no scheme. Every compressor of dlcp.transport.compression is a scheme, too.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from functools import cache
 from types import ModuleType
 
+from dlcp.schemes._compressed import scheme_of
 from dlcp.schemes.base import Scheme
+from dlcp.transport import compression
 
 
 def names() -> list[str]:
-    """Every scheme's name: its file's name with `-` for `_`, and those of its variants. Imports all of them."""
-    return sorted(name for file in _files() for name in (file, *_variants(_module(file))))
+    """Every scheme's name: its file's name with `-` for `_`, those of its variants, and those of compressors. Imports
+    all files of schemes."""
+    own = [name for file in _files() for name in (file, *_variants(_module(file)))]
+    return sorted([*own, *compression.names()])
 
 
 def scheme_class(name: str) -> type[Scheme]:
-    """The class of a scheme. KeyError when no file and no variant has that name."""
+    """The class of a scheme. KeyError when no file, no variant and no compressor has that name."""
+    if name in compression.names():
+        return scheme_of(name)
     found = _module(name).SCHEME if name in _files() else _variants(_module(_base_of(name)))[name]
     assert issubclass(found, Scheme), f"schemes: {name} is not a Scheme"
     return found
 
 
-@cache
-def _files() -> dict[str, str]:
-    """Scheme → its file's module."""
-    modules: dict[str, str] = {}
-    for entry in pkgutil.iter_modules(__path__, f"{__name__}."):
-        inner = importlib.import_module(entry.name).__path__ if entry.ispkg else ()
-        entries = pkgutil.iter_modules(inner, f"{entry.name}.") if entry.ispkg else [entry]
-        modules |= {one.name.rpartition(".")[2].replace("_", "-"): one.name for one in entries}
-    return {name: module for name, module in modules.items() if name != "base" and not name.startswith("-")}
+def _files() -> list[str]:
+    """The schemes that have a file."""
+    modules = (module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
+    return [name for name in modules if name != "base" and not name.startswith("-")]
 
 
 def _module(file: str) -> ModuleType:
-    return importlib.import_module(_files()[file])
+    return importlib.import_module(f"{__name__}.{file.replace('-', '_')}")
 
 
 def _variants(module: ModuleType) -> dict[str, type[Scheme]]:

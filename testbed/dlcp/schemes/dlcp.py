@@ -6,6 +6,7 @@ from copy import copy
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PlainValidator, create_model, model_validator
+from pydantic_core import PydanticKnownError
 
 from dlcp.model.experiment import Scaling
 from dlcp.model.qos import CONTROL_QUEUE, FLOWLET_GAP_S, DropProfile, LoadBalancing, QosIntent, QueueIntent
@@ -22,6 +23,9 @@ from dlcp.model.workload import (
 from dlcp.patterns import names_where, pattern_of
 from dlcp.schemes._plain_intent import control_reserved_knob
 from dlcp.schemes.base import Scheme, UnfitError, refuse_all_but_servers
+from dlcp.transport import compression
+from dlcp.transport.compression import compressor_class
+from dlcp.transport.compression.base import SparseKnobs
 from dlcp.transport.contract.tensors import data_queues
 
 QUALITY_BOUND = 0.1
@@ -40,6 +44,21 @@ def _loss_bound(value: Any) -> float | str:
 
 LossBound = Annotated[float | str, PlainValidator(_loss_bound)]
 """A share, or a preset: `quality`, or `strict`, which each workload's profile names."""
+
+UNCOMPRESSED = "none"
+
+
+def _compressor_name(value: Any) -> str:
+    if value == UNCOMPRESSED:
+        return UNCOMPRESSED
+    known = [UNCOMPRESSED, *(name for name in compression.names() if compressor_class(name).tolerates_loss)]
+    if value not in known:
+        raise PydanticKnownError("literal_error", {"expected": ", ".join(map(repr, known))})
+    return str(value)
+
+
+CompressorName = Annotated[str, PlainValidator(_compressor_name)]
+"""A compressor whose codes survive the loss of packets, or `none`."""
 
 Profiles = tuple[DropProfile | None, DropProfile | None, DropProfile | None]
 
@@ -180,8 +199,8 @@ class Dlcp(Scheme):
         default=8, ge=2, le=MOST_SOURCE_PORTS, description="with spraying source-ports: how many ports"
     )
 
-    compression: Literal["none", "fp16", "topk", "randomk", "randomblock"] = Field(
-        default="none",
+    compression: CompressorName = Field(
+        default=UNCOMPRESSED,
         description="code gradients before they travel: codes of fixed length, whose holes are zeros as a gradient's; "
         "what workers pull loses nothing (parameter server only)",
     )
@@ -194,7 +213,7 @@ class Dlcp(Scheme):
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
-        if self.compression != "none" and (self.holes != "zero" or self.pull_loss_bound):
+        if self.compression != UNCOMPRESSED and (self.holes != "zero" or self.pull_loss_bound):
             raise ValueError("compression needs holes: zero and pull_loss_bound: 0: codes are no values to keep")
         if self.droppable_from > self.droppable_until:
             raise ValueError(f"droppable_from {self.droppable_from} is above droppable_until {self.droppable_until}")
@@ -212,7 +231,7 @@ class Dlcp(Scheme):
 
     def for_job(self, job: Job, workload: Workload) -> Self:
         """The presets as the workload's numbers."""
-        if self.compression != "none":
+        if self.compression != UNCOMPRESSED:
             refuse_all_but_servers(job)
             if job.record_holes:
                 raise UnfitError("compression", "holes are recorded of gradients, not of their codes", "none")
@@ -259,13 +278,17 @@ class Dlcp(Scheme):
             source_ports=self.source_ports if self.spraying == "source-ports" else 1,
             t_low_s=self.t_low_s or 0.0,
             t_high_s=self.t_high_s or 0.0,
-            compression=None
-            if self.compression == "none"
-            else Compression(method=self.compression, ratio=self.compression_ratio),
+            compression=self._compression(),
         )
 
     def hosts(self, scaling: Scaling) -> HostSettings:
         return HostSettings()
+
+    def _compression(self) -> Compression | None:
+        if self.compression == UNCOMPRESSED:
+            return None
+        sparse = issubclass(compressor_class(self.compression).knobs_class, SparseKnobs)
+        return Compression(method=self.compression, knobs={"ratio": self.compression_ratio} if sparse else {})
 
     def _profiles(self, port_buffer_bytes: int) -> Profiles:
         minimum, maximum = (int(share * port_buffer_bytes) for share in (self.droppable_from, self.droppable_until))

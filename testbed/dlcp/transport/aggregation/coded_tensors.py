@@ -7,10 +7,11 @@ A tensor's code on a leg of a round has a size of its own, so to the transport i
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dlcp.model.workload import Compression, TransportSettings
 from dlcp.transport.compression import compressor_class
-from dlcp.transport.compression.base import Code, Compressor, Exchange, Share
+from dlcp.transport.compression.base import Code, Compressor, Exchange, Knobs, Share
 from dlcp.transport.contract.endpoint import RELIABLE, Bound, Droppable, Endpoint, Leg
 from dlcp.transport.contract.optimizer import Sgd
 from dlcp.transport.contract.tensors import Tensor
@@ -30,27 +31,27 @@ class CodedJob:
     iterations: int
 
     @property
-    def knobs(self) -> Compression:
+    def compression(self) -> Compression:
         """How gradients are coded."""
         if self.settings.compression is None:
             raise ValueError("these settings compress nothing")
         return self.settings.compression
 
-    def compressors(self, worker: int, seed: int, momentum: float) -> list[Compressor]:
+    def compressors(self, worker: int, seed: int, momentum: float) -> list[Compressor[Any]]:
         """One for each tensor, for one rank (worker: -1 at a server)."""
-        kind = compressor_class(self.knobs.method)
-        return [kind(self.knobs, self._share(number, worker, seed, momentum)) for number in range(len(self.tensors))]
+        kind, knobs = self._kind, self._knobs
+        return [kind(knobs, self._share(number, worker, seed, momentum)) for number in range(len(self.tensors))]
 
     def update(self, optimizer: Sgd) -> Sgd:
         """What workers apply to what they decode, in place of what they would to a gradient."""
-        kind, knobs = compressor_class(self.knobs.method), self.knobs
-        share = kind.step_share if knobs.step_share is None else knobs.step_share
+        kind, step_share = self._kind, self.compression.step_share
+        share = kind.step_share if step_share is None else step_share
         momentum = 0.0 if kind.own_momentum else optimizer.momentum
         return replace(optimizer, momentum=momentum, learning_rate=share * optimizer.learning_rate)
 
     def exchanges(self, tensor: int) -> tuple[Exchange, ...]:
         """The rounds of a tensor."""
-        return compressor_class(self.knobs.method).plan(self.knobs, self._share(tensor))
+        return self._kind.plan(self._knobs, self._share(tensor))
 
     def number(self, tensor: int, round_: int, leg: Leg) -> int:
         """What the code of a tensor is called on a leg of a round."""
@@ -78,6 +79,14 @@ class CodedJob:
         """Whether nothing of a tensor's code may be lost: a code of few packets is as a tensor of few."""
         few = packets(code.elements, code.dtype) < self.settings.must_arrive_below_packets
         return tensor.must_arrive or few
+
+    @property
+    def _kind(self) -> type[Compressor[Any]]:
+        return compressor_class(self.compression.method)
+
+    @property
+    def _knobs(self) -> Knobs:
+        return self._kind.knobs_class.model_validate(self.compression.knobs)
 
     def _share(self, tensor: int, worker: int = -1, seed: int = 0, momentum: float = 0.0) -> Share:
         return Share(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +38,7 @@ class CompressedWorker(AllReduceWorker):
         self,
         endpoint: Endpoint,
         job: CodedJob,
-        compressors: list[Compressor],
+        compressors: list[Compressor[Any]],
         servers: list[int],
         parameters: Floats,
         optimizer: Optimizer,
@@ -144,7 +145,7 @@ class CompressedServer(ServedRank):
         self,
         endpoint: Endpoint,
         job: CodedJob,
-        compressors: list[Compressor],
+        compressors: list[Compressor[Any]],
         index: int,
         workers: list[int],
         *,

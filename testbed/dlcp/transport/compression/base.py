@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
+from pydantic import Field
 
-from dlcp.model.workload import Compression
+from dlcp.model.base import Frozen
+from dlcp.model.units import Fraction
 from dlcp.transport.contract.endpoint import Dtype, Floats, Values
 from dlcp.transport.contract.values import held_as
 
@@ -65,25 +67,58 @@ class Share:
         return np.random.default_rng([self.seed, 12, self.tensor, iteration, self.worker + 1])
 
 
-class Compressor(ABC):
+class Knobs(Frozen):
+    """The settings of a compressor, each with a default and a description; an experiment sets them as the scheme's."""
+
+
+class SparseKnobs(Knobs):
+    """A compressor that sends a share of the values."""
+
+    ratio: Fraction = Field(default=0.01, gt=0, lt=0.5, description="share of a tensor's values that is sent")
+
+    def kept(self, elements: int) -> int:
+        """Return how many values of a tensor are sent: k."""
+        return max(1, int(self.ratio * elements))
+
+
+class MemoryKnobs(SparseKnobs):
+    """A sparse compressor that may remember what it has not sent."""
+
+    error_feedback: bool = Field(
+        default=True, description="add what was not sent to the next gradient; off loses it for good"
+    )
+
+
+K = TypeVar("K", bound=Knobs)
+
+
+class Compressor(ABC, Generic[K]):
     """One tensor's compressor at one rank: at a worker first, next and decode are called in turn, at a server merge.
 
+    title, paper, mechanism: as in a scheme, for reports. knobs_class: the class of its settings.
+    tolerates_loss: a code of which packets are lost, and replaced by zeros, still decodes to a gradient, so that a
+    transport that loses packets may carry it.
     own_momentum: it keeps the momentum itself (before coding), or bears none; the optimizer then applies none.
     step_share: of the job's learning rate, which was found without compression, what suits what is decoded
     (Compression.step_share).
     """
 
+    title: ClassVar[str]
+    paper: ClassVar[str]
+    mechanism: ClassVar[str]
+    knobs_class: ClassVar[type[Knobs]] = Knobs
+    tolerates_loss: ClassVar[bool] = False
     own_momentum: ClassVar[bool] = False
     step_share: ClassVar[float] = 1.0
 
-    def __init__(self, knobs: Compression, share: Share) -> None:
+    def __init__(self, knobs: K, share: Share) -> None:
         self.knobs = knobs
         self.share = share
         self.exchanges = self.plan(knobs, share)
 
     @classmethod
     @abstractmethod
-    def plan(cls, knobs: Compression, share: Share) -> tuple[Exchange, ...]:
+    def plan(cls, knobs: K, share: Share) -> tuple[Exchange, ...]:
         """The shapes of what travels in an iteration, round by round."""
 
     @abstractmethod

@@ -14,10 +14,11 @@ from __future__ import annotations
 from math import ceil
 
 import numpy as np
+from pydantic import Field
 
-from dlcp.model.workload import Compression
-from dlcp.transport.compression import pairs
-from dlcp.transport.compression.base import Code, Exchange, Share
+from dlcp.model.units import Fraction
+from dlcp.transport.compression import _pairs as pairs
+from dlcp.transport.compression.base import Code, Exchange, Share, SparseKnobs
 from dlcp.transport.contract.endpoint import Floats, Values
 
 STAGES = 5
@@ -32,19 +33,40 @@ LOWERED = 0.7
 """What a threshold that keeps too few is multiplied with."""
 
 
-class Dgc(pairs.PairsCompressor):
+class DgcKnobs(SparseKnobs):
+    """Settings of Dgc."""
+
+    ratio: Fraction = Field(
+        default=0.001, gt=0, lt=0.5, description="share of a tensor's values that is sent after the warm-up"
+    )
+    warmup: Fraction = Field(
+        default=0.1,
+        description="share of the training over which the share sent falls in four steps from its fifth root "
+        "(the paper: 4 epochs, 25 % to 0.1 %)",
+    )
+
+
+class Dgc(pairs.PairsCompressor[DgcKnobs]):
     """8 bytes for each value that is sent; at most 1.3 times the target of them."""
 
+    title = "Deep Gradient Compression"
+    paper = "Lin et al., Deep Gradient Compression, ICLR 2018"
+    mechanism = (
+        "Workers accumulate gradients with momentum, send what exceeds a sampled threshold and clear it there; "
+        "sparsity grows over a warm-up. Deviations: the server sums the pairs and workers pull the union; local "
+        "gradients are not clipped."
+    )
+    knobs_class = DgcKnobs
     own_momentum = True
 
-    def __init__(self, knobs: Compression, share: Share) -> None:
+    def __init__(self, knobs: DgcKnobs, share: Share) -> None:
         super().__init__(knobs, share)
         held = share.elements if share.worker >= 0 else 0
         self._velocity = np.zeros(held, np.float32)
         self._accumulated = np.zeros(held, np.float32)
 
     @classmethod
-    def plan(cls, knobs: Compression, share: Share) -> tuple[Exchange, ...]:
+    def plan(cls, knobs: DgcKnobs, share: Share) -> tuple[Exchange, ...]:
         most = max(_most(cls._target(knobs, share, iteration)) for iteration in (0, share.iterations))
         most = min(most, share.elements)
         union = pairs.union_code(most * share.workers, share.elements, share.fixed)
@@ -82,9 +104,9 @@ class Dgc(pairs.PairsCompressor):
         return found
 
     @staticmethod
-    def _target(knobs: Compression, share: Share, iteration: int) -> int:
+    def _target(knobs: DgcKnobs, share: Share, iteration: int) -> int:
         """How many values an iteration should send."""
-        warm = knobs.warmup_share * share.iterations
+        warm = knobs.warmup * share.iterations
         stage = STAGES if iteration >= warm else 1 + int(iteration / warm * (STAGES - 1))
         return max(1, int(knobs.ratio ** (stage / STAGES) * share.elements))
 

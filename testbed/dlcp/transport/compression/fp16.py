@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dlcp.model.workload import Compression
-from dlcp.transport.compression.base import Code, Compressor, Exchange, Share, total_of
+from dlcp.transport.compression.base import Code, Compressor, Exchange, Knobs, Share, total_of
 from dlcp.transport.contract.endpoint import Floats, Values
 
 SMALLEST_NORMAL = np.float32(2.0**-14)
@@ -17,11 +16,19 @@ LAST_BIT_2_24 = np.float32(0.75)
 """With anything small added, a float32 from 1/2 to 1: its last bit is 2^-24."""
 
 
-class Fp16(Compressor):
+class Fp16(Compressor[Knobs]):
     """2 bytes a value. What is beyond 65504 becomes infinite, as in the hook."""
 
+    title = "Half-precision gradients"
+    paper = "Micikevicius et al., Mixed Precision Training, ICLR 2018; as torch's fp16_compress_hook"
+    mechanism = (
+        "Every gradient value travels in 16 bits, divided by the number of workers before it is rounded. Deviation: "
+        "the server sums in 32 bits and rounds once, where an all-reduce rounds at every hop."
+    )
+    tolerates_loss = True
+
     @classmethod
-    def plan(cls, knobs: Compression, share: Share) -> tuple[Exchange, ...]:
+    def plan(cls, knobs: Knobs, share: Share) -> tuple[Exchange, ...]:
         half = Code(share.elements, "float16")
         return (Exchange(half, half),)
 

@@ -10,23 +10,42 @@ from __future__ import annotations
 from math import isqrt
 
 import numpy as np
+from pydantic import Field
 
-from dlcp.model.workload import Compression
-from dlcp.transport.compression.base import Code, Compressor, Exchange, Memory, Share, total_of
-from dlcp.transport.compression.dense import Dense
+from dlcp.transport.compression._dense import Dense
+from dlcp.transport.compression.base import Code, Compressor, Exchange, Knobs, Memory, Share, total_of
 from dlcp.transport.contract.endpoint import Floats, Values
 
 TINY = np.float32(1e-8)
 """Added to a column's length before it is divided by it, as in torch's hook where a gradient may be zero."""
 
 
-class PowerSgd(Compressor):
+class PowerSgdKnobs(Knobs):
+    """Settings of PowerSgd."""
+
+    rank: int = Field(default=2, ge=1, description="columns of the factors")
+    error_feedback: bool = Field(
+        default=True, description="add what the factors left out to the next gradient; off loses it for good"
+    )
+
+
+class PowerSgd(Compressor[PowerSgdKnobs]):
     """2 · rank · ⌈√d⌉ float32, both ways. Its step: rank 2 with momentum 0.9 diverges at fashion-mnist-mlp's whole
     learning rate, and converges at 0.3 of it."""
 
+    title = "PowerSGD"
+    paper = (
+        "Vogels et al., PowerSGD: Practical Low-Rank Gradient Compression for Distributed Optimization, NeurIPS 2019"
+    )
+    mechanism = (
+        "A tensor, as a near-square matrix, is approximated by two factors of low rank; two rounds, each pushed and "
+        "pulled; the error is fed back, the factor kept from iteration to iteration. Tensors that would grow travel as "
+        "they are. Deviation: one matrix a bucket, as torch's batched hook, not one a layer."
+    )
+    knobs_class = PowerSgdKnobs
     step_share = 0.3
 
-    def __init__(self, knobs: Compression, share: Share) -> None:
+    def __init__(self, knobs: PowerSgdKnobs, share: Share) -> None:
         super().__init__(knobs, share)
         self._dense = Dense(knobs, share) if len(self.exchanges) == 1 else None
         self._side, self._rank = _side(share), knobs.rank
@@ -36,7 +55,7 @@ class PowerSgd(Compressor):
         self._q = share.shared_random(0).standard_normal((self._side, self._rank), np.float32)
 
     @classmethod
-    def plan(cls, knobs: Compression, share: Share) -> tuple[Exchange, ...]:
+    def plan(cls, knobs: PowerSgdKnobs, share: Share) -> tuple[Exchange, ...]:
         factor = Code(_side(share) * knobs.rank, "float32")
         if 2 * factor.elements >= share.elements:
             return Dense.plan(knobs, share)

@@ -8,26 +8,47 @@ way (unbiased too, and of the same size), as QSGD over parameter servers must.
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Literal
 
-from dlcp.model.workload import Compression
-from dlcp.transport.compression.base import Code, Compressor, Exchange, Share, total_of
-from dlcp.transport.compression.packing import pack, packed_bytes, unpack
+import numpy as np
+from pydantic import Field
+
+from dlcp.transport.compression._packing import pack, packed_bytes, unpack
+from dlcp.transport.compression.base import Code, Compressor, Exchange, Knobs, Share, total_of
 from dlcp.transport.contract.endpoint import Floats, Values
 
 NORM_BYTES = 4
 
 
-class Qsgd(Compressor):
+class QsgdKnobs(Knobs):
+    """Settings of Qsgd."""
+
+    levels: int = Field(default=7, ge=1, le=127, description="levels on either side of 0: 7 take 4 bits a value")
+    chunk: int = Field(default=512, ge=1, description="values that share a norm")
+    norm: Literal["max", "l2"] = Field(
+        default="max", description="what levels are shares of: the chunk's largest magnitude, or its length"
+    )
+
+
+class Qsgd(Compressor[QsgdKnobs]):
     """⌈log2(2·levels + 1)⌉ bits a value and 4 bytes a chunk, both ways."""
 
-    def __init__(self, knobs: Compression, share: Share) -> None:
+    title = "QSGD"
+    paper = "Alistarh et al., QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding, NeurIPS 2017"
+    mechanism = (
+        "Each value becomes one of 2·levels + 1 levels of its chunk's norm at random, unbiased; packed without gaps. "
+        "Deviations: a fixed number of bits for Elias codes; the server quantises the mean again, where the paper's "
+        "workers broadcast their codes."
+    )
+    knobs_class = QsgdKnobs
+
+    def __init__(self, knobs: QsgdKnobs, share: Share) -> None:
         super().__init__(knobs, share)
         self._chunks = -(-share.elements // knobs.chunk)
         self._bits = (2 * knobs.levels).bit_length()
 
     @classmethod
-    def plan(cls, knobs: Compression, share: Share) -> tuple[Exchange, ...]:
+    def plan(cls, knobs: QsgdKnobs, share: Share) -> tuple[Exchange, ...]:
         size = NORM_BYTES * -(-share.elements // knobs.chunk)
         whole = Code(size + packed_bytes(share.elements, (2 * knobs.levels).bit_length()), "uint8")
         return (Exchange(whole, whole),)

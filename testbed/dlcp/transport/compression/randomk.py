@@ -10,27 +10,37 @@ from __future__ import annotations
 
 import numpy as np
 
-from dlcp.model.workload import Compression
-from dlcp.transport.compression.base import Code, Compressor, Exchange, Memory, Share, total_of
-from dlcp.transport.compression.pairs import Indices
-from dlcp.transport.compression.topk import kept
+from dlcp.transport.compression._pairs import Indices
+from dlcp.transport.compression.base import Code, Compressor, Exchange, Memory, MemoryKnobs, Share, total_of
 from dlcp.transport.contract.endpoint import Floats, Values
 
 
-class RandomK(Compressor):
+class RandomK(Compressor[MemoryKnobs]):
     """4 bytes for each of k values, both ways. With error feedback values are sent as they are; without it times d / k,
     so that the mean over all choices is the gradient."""
 
+    title = "Random-k gradients"
+    paper = (
+        "Stich et al., Sparsified SGD with Memory, NeurIPS 2018; shared seed: Foroutan & Jaggi, Sparse Communication "
+        "for Training Deep Networks, arXiv 2009.09271"
+    )
+    mechanism = (
+        "All workers send the values at the same random places, drawn anew in each iteration from a seed that they "
+        "share: 4 bytes each, no indices. "
+        "The optimizer applies no momentum: with it values that are seldom sent let training diverge."
+    )
+    knobs_class = MemoryKnobs
+    tolerates_loss = True
     own_momentum = True
 
-    def __init__(self, knobs: Compression, share: Share) -> None:
+    def __init__(self, knobs: MemoryKnobs, share: Share) -> None:
         super().__init__(knobs, share)
         self._memory = Memory(share.elements if share.worker >= 0 else 0, knobs.error_feedback)
         self._chosen: Indices = np.zeros(0, np.intp)
 
     @classmethod
-    def plan(cls, knobs: Compression, share: Share) -> tuple[Exchange, ...]:
-        some = Code(kept(knobs, share.elements), "float32")
+    def plan(cls, knobs: MemoryKnobs, share: Share) -> tuple[Exchange, ...]:
+        some = Code(knobs.kept(share.elements), "float32")
         return (Exchange(some, some),)
 
     def first(self, iteration: int, gradient: Floats) -> Values:
@@ -55,7 +65,7 @@ class RandomK(Compressor):
         """Which elements travel; the same at every rank."""
         elements = self.share.elements
         chosen = self.share.shared_random(iteration).choice(
-            elements, kept(self.knobs, elements), replace=False, shuffle=False
+            elements, self.knobs.kept(elements), replace=False, shuffle=False
         )
         return np.sort(chosen)
 

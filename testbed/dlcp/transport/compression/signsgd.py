@@ -10,24 +10,32 @@ from __future__ import annotations
 
 import numpy as np
 
-from dlcp.model.workload import Compression
-from dlcp.transport.compression.base import Code, Compressor, Exchange, Share
-from dlcp.transport.compression.packing import pack, packed_bytes, unpack
+from dlcp.transport.compression._packing import pack, packed_bytes, unpack
+from dlcp.transport.compression.base import Code, Compressor, Exchange, Knobs, Share
 from dlcp.transport.contract.endpoint import Floats, Values
 
 
-class SignSgd(Compressor):
+class SignSgd(Compressor[Knobs]):
     """1 bit a value, both ways."""
 
+    title = "signSGD with majority vote"
+    paper = (
+        "Bernstein et al., signSGD: Compressed Optimisation for Non-Convex Problems, ICML 2018; signSGD with Majority "
+        "Vote is Communication Efficient and Fault Tolerant, ICLR 2019"
+    )
+    mechanism = (
+        "A worker sends the sign of each value's momentum, 1 bit; the server answers with the majority's, 1 bit. No "
+        "error feedback, as in the papers. A tie falls to either side at random."
+    )
     own_momentum = True
     step_share = 0.01
 
-    def __init__(self, knobs: Compression, share: Share) -> None:
+    def __init__(self, knobs: Knobs, share: Share) -> None:
         super().__init__(knobs, share)
         self._momentum = np.zeros(share.elements if share.worker >= 0 else 0, np.float32)
 
     @classmethod
-    def plan(cls, knobs: Compression, share: Share) -> tuple[Exchange, ...]:
+    def plan(cls, knobs: Knobs, share: Share) -> tuple[Exchange, ...]:
         bits = Code(packed_bytes(share.elements, 1), "uint8")
         return (Exchange(bits, bits),)
 

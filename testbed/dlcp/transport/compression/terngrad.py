@@ -9,27 +9,43 @@ workers (scaler sharing, §3.2: a first round of one number each), and as all wo
 from __future__ import annotations
 
 import numpy as np
+from pydantic import Field
 
-from dlcp.model.workload import Compression
-from dlcp.transport.compression.base import Code, Compressor, Exchange, Share
-from dlcp.transport.compression.packing import MOST_BITS, pack, packed_bytes, unpack
+from dlcp.transport.compression._packing import MOST_BITS, pack, packed_bytes, unpack
+from dlcp.transport.compression.base import Code, Compressor, Exchange, Knobs, Share
 from dlcp.transport.contract.endpoint import Floats, Values
 
 TERNARY_BITS = 2
 MOST_WORKERS = (1 << MOST_BITS - 1) - 1
 
 
-class TernGrad(Compressor):
+class TernGradKnobs(Knobs):
+    """Settings of TernGrad."""
+
+    clip_sigmas: float = Field(
+        default=2.5, gt=0, description="gradients are clipped at so many standard deviations of their tensor"
+    )
+
+
+class TernGrad(Compressor[TernGradKnobs]):
     """2 bits a value to the server (the paper's 16 ×; log2 3 would need arithmetic coding), ⌈log2(2·workers + 1)⌉ bits
     a value back, and 4 bytes each way before."""
 
-    def __init__(self, knobs: Compression, share: Share) -> None:
+    title = "TernGrad"
+    paper = "Wen et al., TernGrad: Ternary Gradients to Reduce Communication in Distributed Deep Learning, NeurIPS 2017"
+    mechanism = (
+        "Each value becomes -s, 0 or +s at random (2 bits), unbiased but for clipping; all workers share s, so the sum "
+        "has 2·workers + 1 levels, which is what they pull. s takes a round of its own, of one number a worker."
+    )
+    knobs_class = TernGradKnobs
+
+    def __init__(self, knobs: TernGradKnobs, share: Share) -> None:
         super().__init__(knobs, share)
         self._clipped = np.zeros(0, np.float32)
         self._scale = np.float32(0)
 
     @classmethod
-    def plan(cls, knobs: Compression, share: Share) -> tuple[Exchange, ...]:
+    def plan(cls, knobs: TernGradKnobs, share: Share) -> tuple[Exchange, ...]:
         if share.workers > MOST_WORKERS:
             raise ValueError(f"terngrad packs the sum of at most {MOST_WORKERS} workers, not of {share.workers}")
         one = Code(1, "float32")

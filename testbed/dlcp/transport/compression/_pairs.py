@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dlcp.transport.compression.base import Code, Compressor
+from dlcp.transport.compression.base import Code, Compressor, K
 from dlcp.transport.contract.endpoint import Floats, Values
 
 Indices = npt.NDArray[np.intp]
@@ -62,7 +62,7 @@ def get_union(answer: Values, elements: int) -> Floats:
     return found
 
 
-class PairsCompressor(Compressor):
+class PairsCompressor(Compressor[K]):
     """A method whose workers push pairs, in one round, and pull the union of them."""
 
     def decode(self, iteration: int, answer: Values) -> Floats:

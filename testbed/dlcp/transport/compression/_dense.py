@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from dlcp.model.workload import Compression
-from dlcp.transport.compression.base import Code, Compressor, Exchange, Share, total_of
+from dlcp.transport.compression.base import Code, Compressor, Exchange, Knobs, Share, total_of
 from dlcp.transport.contract.endpoint import Floats, Values
 
 
-class Dense(Compressor):
+class Dense(Compressor[Knobs]):
     """Float32 both ways."""
 
     @classmethod
-    def plan(cls, knobs: Compression, share: Share) -> tuple[Exchange, ...]:
+    def plan(cls, knobs: Knobs, share: Share) -> tuple[Exchange, ...]:
         whole = Code(share.elements, "float32")
         return (Exchange(whole, whole),)
 
@@ -25,6 +24,3 @@ class Dense(Compressor):
 
     def merge(self, iteration: int, number: int, codes: list[Values]) -> Values:
         return total_of(codes) / np.float32(self.share.workers)
-
-
-COMPRESSOR = Dense

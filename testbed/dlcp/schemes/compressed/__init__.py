@@ -1,1 +1,0 @@
-"""Schemes that send compressed gradients over tuned TCP."""
