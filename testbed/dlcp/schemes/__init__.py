@@ -1,7 +1,8 @@
 """One file = one scheme under comparison. Found by its file's name; no list elsewhere is edited.
 
 A file offers its class as SCHEME, and may offer VARIANTS: names that begin with its own → other classes. `base`, and a
-file that begins with `_`, is of no scheme. Every compressor of dlcp.transport.compression is a scheme, too.
+file that begins with `_`, is of no scheme. Every compressor of dlcp.transport.compression is a scheme, too. See
+docs/add-a-scheme.md.
 """
 
 from __future__ import annotations
