@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +21,53 @@ from dlcp.transport.contract.endpoint import Completion
 from dlcp.transport.contract.tensors import Tensor
 
 Columns = dict[str, list[Any]]
-_COMPLETION_FIELDS = (
-    "peer", "iteration", "tensor", "leg", "received", "bytes", "delivered_bytes", "lost_bytes", "resent_bytes",
-    "probes", "start_s", "end_s", "step", "lost_energy_share",
-)  # fmt: skip
 _ROW_FIELDS = ("number", "start_s", "end_s", "compute_s", "parameters_crc32", "codec_s")
+
+
+class _End(NamedTuple):
+    """One end of a message, as a row of a record. Doubles hold every integer here exactly: all are below 2^53."""
+
+    peer: float
+    iteration: float
+    tensor: float
+    leg: float
+    received: float
+    bytes: float
+    delivered_bytes: float
+    lost_bytes: float
+    resent_bytes: float
+    probes: float
+    start_s: float
+    end_s: float
+    step: float
+    lost_energy_share: float
+
+    @classmethod
+    def of(cls, done: Completion) -> _End:
+        """Return the row of a completion."""
+        key = done.key
+        return cls(
+            done.peer,
+            key.iteration,
+            key.tensor,
+            key.leg,
+            done.received,
+            done.bytes,
+            done.delivered_bytes,
+            done.lost_bytes,
+            done.resent_bytes,
+            done.probes,
+            done.start_s,
+            done.end_s,
+            key.step,
+            done.lost_energy_share,
+        )
+
+    def place(self, rank: int) -> tuple[int, ...]:
+        """Return iteration, tensor, leg, step, source and destination. rank: whose record the row is of."""
+        peer = int(self.peer)
+        source, destination = (peer, rank) if self.received else (rank, peer)
+        return int(self.iteration), int(self.tensor), int(self.leg), int(self.step), source, destination
 
 
 @dataclass(frozen=True)
@@ -42,7 +84,7 @@ class Record:
     def on(self, clock: FarClock) -> Record:
         """The same with the instants of a host's clock as its caller's."""
         iterations, completions = self.iterations.copy(), self.completions.copy()
-        for table, names in ((iterations, _ROW_FIELDS), (completions, _COMPLETION_FIELDS)):
+        for table, names in ((iterations, _ROW_FIELDS), (completions, _End._fields)):
             for name in ("start_s", "end_s") if len(table) else ():
                 column = table[:, names.index(name)]
                 column[:] = clock.here(column.copy())
@@ -52,19 +94,14 @@ class Record:
 def write_record(
     path: Path, rank: int, rows: list[Iteration], completions: list[Completion], holes: Sequence[Hole] = ()
 ) -> None:
-    """Store one rank's measurements. Doubles hold every integer here exactly: all are below 2^53."""
-    found = [
-        (c.peer, c.key.iteration, c.key.tensor, c.key.leg, c.received, c.bytes, c.delivered_bytes, c.lost_bytes,
-         c.resent_bytes, c.probes, c.start_s, c.end_s, c.key.step,
-         c.lost_energy_share)
-        for c in completions
-    ]  # fmt: skip
+    """Store one rank's measurements."""
+    ends = [_End.of(completion) for completion in completions]
     with path.open("wb") as file:
         np.savez(
             file,
             rank=np.array(rank),
             iterations=np.array([[getattr(r, f) for f in _ROW_FIELDS] for r in rows], np.float64),
-            completions=np.array(found, np.float64).reshape(-1, len(_COMPLETION_FIELDS)),
+            completions=np.array(ends, np.float64).reshape(-1, len(_End._fields)),
             holes=np.array([(h.iteration, h.tensor, h.peer, len(h.packets)) for h in holes], np.int32).reshape(-1, 4),
             hole_packets=np.concatenate([np.empty(0, np.int32), *(hole.packets for hole in holes)]),
         )
@@ -98,13 +135,11 @@ def message_columns(
 
     ValueError when an end of a message is missing, or the messages are not those of the pattern.
     """
-    sent: dict[tuple[int, ...], npt.NDArray[np.float64]] = {}
-    received: dict[tuple[int, ...], npt.NDArray[np.float64]] = {}
+    sent: dict[tuple[int, ...], _End] = {}
+    received: dict[tuple[int, ...], _End] = {}
     for record in records:
-        for row in record.completions:
-            peer, iteration, tensor, leg, at_receiver = (int(value) for value in row[:5])
-            source, sink = (peer, record.rank) if at_receiver else (record.rank, peer)
-            (received if at_receiver else sent)[iteration, tensor, leg, int(row[12]), source, sink] = row
+        for end in map(_End._make, record.completions.tolist()):
+            (received if end.received else sent)[end.place(record.rank)] = end
     if one_sided := sent.keys() ^ received.keys():
         raise ValueError(f"{len(one_sided)} messages were noted at one end only, such as {min(one_sided)}")
     pattern, traffic = pattern_of(spec.pattern), spec.traffic(settings, tensors)
@@ -121,10 +156,27 @@ def message_columns(
         if message is None:
             raise ValueError(f"a message was noted that does not belong to the job: {key}")
         bound, first_layer = pattern.bound(traffic, message, iteration), tensors[message.tensor].first_layer
-        row = (spec.name, iteration, iteration < spec.warmup_iterations, message.tensor, first_layer,
-               message.leg.name.lower(), spec.hosts[source], spec.hosts[sink], int(back[5]), float(out[10]),
-               float(back[11]), int(back[6]), int(back[7]), int(out[8]), int(out[9]),
-               bound.bytes_share, float(back[13]), bound.energy_share, message.tensor_bytes)  # fmt: skip
+        row = (
+            spec.name,
+            iteration,
+            iteration < spec.warmup_iterations,
+            message.tensor,
+            first_layer,
+            message.leg.name.lower(),
+            spec.hosts[source],
+            spec.hosts[sink],
+            int(back.bytes),
+            out.start_s,
+            back.end_s,
+            int(back.delivered_bytes),
+            int(back.lost_bytes),
+            int(out.resent_bytes),
+            int(out.probes),
+            bound.bytes_share,
+            back.lost_energy_share,
+            bound.energy_share,
+            message.tensor_bytes,
+        )
         for column, value in zip(columns.values(), row, strict=True):
             column.append(value)
     return columns

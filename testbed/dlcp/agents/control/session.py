@@ -129,15 +129,16 @@ class JobSession:
         commands: dict[str, dict[str, Any]] = {host: {"command": "evaluate"} for host in self._spec.workers}
         found = request_all(self._agents, commands, EVALUATE_TIMEOUT_S)
         rows = sorted(
-            (row[0], self._agents[host].clock.here(row[1]), *row[2:])
-            for host, result in found.items() for row in result["rows"]
-        )  # fmt: skip
+            (int(step), self._agents[host].clock.here(time_s), loss, accuracy)
+            for host, result in found.items()
+            for step, time_s, loss, accuracy in result["rows"]
+        )
         return {
             "job": [self._spec.name] * len(rows),
-            "step": [int(row[0]) for row in rows],
-            "time_s": [row[1] - self._start_s for row in rows],
-            "loss": [row[2] for row in rows],
-            "accuracy": [row[3] for row in rows],
+            "step": [step for step, _, _, _ in rows],
+            "time_s": [time_s - self._start_s for _, time_s, _, _ in rows],
+            "loss": [loss for _, _, loss, _ in rows],
+            "accuracy": [accuracy for _, _, _, accuracy in rows],
         }
 
     def close(self) -> None:
