@@ -13,7 +13,7 @@ from dlcp.model.lab.inventory_scaffold import gaps, inventory_text
 from dlcp.model.lab.load_inventory import load_inventory
 from dlcp.model.lab.ssh_words import refused_ssh_options
 from dlcp.runner.lab.fabric_plan import plan_fabric
-from dlcp.runner.new_inventory import make_inventory
+from dlcp.runner.switch_commands import make_inventory
 from dlcp.switches.vendor.files import find_intent, load_intent
 
 LAB = """\

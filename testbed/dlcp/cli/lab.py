@@ -23,7 +23,7 @@ def shell(
     command
         Run this one command instead, such as 'ssh h1 ping -c 3 198.18.4.2'; its exit code is returned.
     """
-    from dlcp.runner.lab_shell import open_lab_shell
+    from dlcp.runner.shells import open_lab_shell
 
     return open_lab_shell(topology, command)
 

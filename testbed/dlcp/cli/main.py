@@ -345,7 +345,7 @@ def shell(
     """
     from dlcp.model.loading.experiment_files import find_experiment
     from dlcp.runner.planning.check import ready
-    from dlcp.runner.shell import open_shell
+    from dlcp.runner.shells import open_shell
 
     return open_shell(ready(find_experiment(experiment)), scheme, command)
 

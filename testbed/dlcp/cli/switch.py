@@ -123,7 +123,7 @@ def render(
     """
     from dlcp.cli.show import common
     from dlcp.cli.show import switch as show_switch
-    from dlcp.runner.render import render_intent
+    from dlcp.runner.switch_commands import render_intent
 
     found = render_intent(intent, os, device, degrade=degrade)
     if json:
@@ -220,7 +220,7 @@ def inventory(topology: str, *, facts: Path | None = None, json: Json = False) -
     """
     from dlcp.cli.show import common
     from dlcp.model.lab.inventory_scaffold import gaps, inventory_text
-    from dlcp.runner.new_inventory import make_inventory
+    from dlcp.runner.switch_commands import make_inventory
 
     made = make_inventory(topology, facts)
     left = [(".".join(map(str, loc)), gap) for loc, gap in gaps(made)]
