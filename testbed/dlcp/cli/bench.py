@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,6 +17,8 @@ Namespaces = Annotated[
     bool,
     Parameter(name="--namespaces", negative="", help="In network namespaces made for it, offloads off (needs root)."),
 ]
+_OPTIONS = Parameter(name="*")
+"""Each field of a group of options is an option of the command."""
 _PICTURES = (".png", ".svg", ".pdf")
 
 bench = App(
@@ -25,29 +28,96 @@ bench = App(
 )
 
 
+@dataclass(frozen=True)
+class _Hosts:
+    """Options for a bench between two hosts.
+
+    Parameters
+    ----------
+    listen
+        ADDRESS[:PORT] of this host to receive at.
+    connect
+        ADDRESS:PORT of a listener; its key in DLCP_BENCH_KEY or --key-file.
+    key_file
+        File that holds the key, instead of DLCP_BENCH_KEY.
+    once
+        With --listen: end after one bench.
+    """
+
+    listen: str | None = None
+    connect: str | None = None
+    key_file: Path | None = None
+    once: Annotated[bool, Parameter(negative="")] = False
+
+
+@dataclass(frozen=True)
+class _Messages:
+    """Options for the messages and their loss.
+
+    Parameters
+    ----------
+    size
+        Tensor size, such as "1 MB"; several are sent in turn.
+    count
+        Messages that each sender sends in a repeat; p99 needs 1000.
+    in_flight
+        Messages that each sender has under way at once.
+    bound
+        Share of a message's bytes that need not arrive.
+    energy_bound
+        Share of its energy (the sum of all squares) that need not arrive; both bounds must hold.
+    dtype
+        Of the tensors.
+    stop
+        lazy: a message ends after the sender's first pass; eager: as soon as its bound is met.
+    selective_drop
+        How droppable packets are tagged.
+    queue
+        Switch queue of the tensors, 0 to 6.
+    """
+
+    size: Annotated[list[str] | None, Parameter(negative="")] = None
+    count: int = 200
+    in_flight: int = 2
+    bound: str = "0 %"
+    energy_bound: str = "100 %"
+    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
+    stop: Literal["lazy", "eager"] = "lazy"
+    selective_drop: Literal["off", "wred", "ect"] = "off"
+    queue: int = 3
+
+
+@dataclass(frozen=True)
+class _Path:
+    """Options for the network between the ends.
+
+    Parameters
+    ----------
+    loss
+        Share of the packets dropped at random on the way to the receiver (--namespaces).
+    loss_back
+        The same on the way back: acknowledgements and control.
+    senders
+        N: so many senders share a port to one receiver (--namespaces).
+    buffer
+        Buffer of the shared port, such as "40 kB"; one bandwidth-delay product, measured, if not given with --senders.
+    """
+
+    namespaces: Namespaces = False
+    loss: str = "0 %"
+    loss_back: str = "0 %"
+    senders: int = 1
+    buffer: str | None = None
+
+
 @bench.command
 def transport(
     *,
-    listen: str | None = None,
-    connect: str | None = None,
-    key_file: Path | None = None,
-    once: Annotated[bool, Parameter(negative="")] = False,
-    namespaces: Namespaces = False,
-    size: Annotated[list[str] | None, Parameter(negative="")] = None,
-    count: int = 200,
-    in_flight: int = 2,
+    hosts: Annotated[_Hosts, _OPTIONS] = _Hosts(),
+    messages: Annotated[_Messages, _OPTIONS] = _Messages(),
+    path: Annotated[_Path, _OPTIONS] = _Path(),
     rate: str = "40 Gbit/s",
-    loss: str = "0 %",
-    loss_back: str = "0 %",
-    bound: str = "0 %",
-    energy_bound: str = "100 %",
-    dtype: Literal["float32", "float16", "bfloat16"] = "float32",
-    stop: Literal["lazy", "eager"] = "lazy",
     congestion_control: str = "timely",
-    selective_drop: Literal["off", "wred", "ect"] = "off",
-    queue: int = 3,
-    senders: int = 1,
-    buffer: str | None = None,
     segmentation: bool = True,
     against: Literal["none", "python", "reliable"] = "none",
     repeats: Repeats = 5,
@@ -66,44 +136,10 @@ def transport(
 
     Parameters
     ----------
-    listen
-        ADDRESS[:PORT] of this host to receive at.
-    connect
-        ADDRESS:PORT of a listener; its key in DLCP_BENCH_KEY or --key-file.
-    key_file
-        File that holds the key, instead of DLCP_BENCH_KEY.
-    once
-        With --listen: end after one bench.
-    size
-        Tensor size, such as "1 MB"; several are sent in turn.
-    count
-        Messages that each sender sends in a repeat; p99 needs 1000.
-    in_flight
-        Messages that each sender has under way at once.
     rate
         What each sender paces itself to; of the shared port, where there is one.
-    loss
-        Share of the packets dropped at random on the way to the receiver (--namespaces).
-    loss_back
-        The same on the way back: acknowledgements and control.
-    bound
-        Share of a message's bytes that need not arrive.
-    energy_bound
-        Share of its energy (the sum of all squares) that need not arrive; both bounds must hold.
-    dtype
-        Of the tensors.
-    stop
-        lazy: a message ends after the sender's first pass; eager: as soon as its bound is met.
     congestion_control
         Name of the algorithm.
-    selective_drop
-        How droppable packets are tagged.
-    queue
-        Switch queue of the tensors, 0 to 6.
-    senders
-        N: so many senders share a port to one receiver (--namespaces).
-    buffer
-        Buffer of the shared port, such as "40 kB"; one bandwidth-delay product, measured, if not given with --senders.
     segmentation
         Hand the kernel bursts (UDP_SEGMENT).
     against
@@ -112,38 +148,38 @@ def transport(
     from dlcp.bench.transport.options import TransportOptions, quantity
     from dlcp.model import units
 
-    if listen is not None and connect is not None:
+    if hosts.listen is not None and hosts.connect is not None:
         raise Problem("--listen, --connect", "a host is one end", "give --listen on one host, --connect on the other")
-    if listen is not None:
+    if hosts.listen is not None:
         from dlcp.bench.transport.two_hosts import listen as serve
 
-        return serve(listen, key_file, _say, once=once)
+        return serve(hosts.listen, hosts.key_file, _say, once=hosts.once)
     options = TransportOptions(
-        sizes_bytes=tuple(quantity("--size", units.parse_size_bytes, text) for text in size or ["1 MB"]),
-        count=count,
-        in_flight=in_flight,
+        sizes_bytes=tuple(quantity("--size", units.parse_size_bytes, text) for text in messages.size or ["1 MB"]),
+        count=messages.count,
+        in_flight=messages.in_flight,
         rate_bps=quantity("--rate", units.parse_rate_bps, rate),
-        loss=quantity("--loss", units.parse_fraction, loss),
-        loss_back=quantity("--loss-back", units.parse_fraction, loss_back),
-        bound=quantity("--bound", units.parse_fraction, bound),
-        energy_bound=quantity("--energy-bound", units.parse_fraction, energy_bound),
-        dtype=dtype,
-        stop=stop,
+        loss=quantity("--loss", units.parse_fraction, path.loss),
+        loss_back=quantity("--loss-back", units.parse_fraction, path.loss_back),
+        bound=quantity("--bound", units.parse_fraction, messages.bound),
+        energy_bound=quantity("--energy-bound", units.parse_fraction, messages.energy_bound),
+        dtype=messages.dtype,
+        stop=messages.stop,
         congestion_control=congestion_control,
-        selective_drop=selective_drop,
-        queue=queue,
-        senders=senders,
-        buffer_bytes=quantity("--buffer", units.parse_size_bytes, buffer) if buffer is not None else 0,
-        shaped=buffer is not None,
+        selective_drop=messages.selective_drop,
+        queue=messages.queue,
+        senders=path.senders,
+        buffer_bytes=quantity("--buffer", units.parse_size_bytes, path.buffer) if path.buffer is not None else 0,
+        shaped=path.buffer is not None,
         segmentation=segmentation,
         repeats=repeats,
         against=against,
-        namespaces=namespaces,
+        namespaces=path.namespaces,
     )
-    if connect is not None:
+    if hosts.connect is not None:
         from dlcp.bench.transport.two_hosts import connect as run_against
 
-        found = run_against(connect, key_file, options, _say)
+        found = run_against(hosts.connect, hosts.key_file, options, _say)
     else:
         from dlcp.bench.transport.benchmark import bench as run_here
 
