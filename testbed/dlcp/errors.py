@@ -11,7 +11,7 @@ from dlcp.paths import install_command
 
 
 class ExitCode(IntEnum):
-    """What the `dlcp` command returns to the shell."""
+    """Exit codes that the `dlcp` command returns to the shell."""
 
     FINE = 0
     RUN_FAILED = 1

@@ -1,5 +1,5 @@
 """Where the parts of a checkout are: experiments, topologies, intents, workloads, switch systems, playbooks; and the
-commands that mend an installation."""
+commands that repair an installation."""
 
 from __future__ import annotations
 

@@ -368,7 +368,7 @@ def test_doctor_names_a_remedy_for_each_gap(tmp_path: Path) -> None:
     assert "train-images-idx3-ubyte.gz" in missing["Fashion-MNIST"]["detail"]
     assert all(check["remedy"] for check in checks if check["name"] == "Fashion-MNIST")
     text = dlcp("doctor", cwd=tmp_path, env=environment)
-    assert f"mend it: {missing['Fashion-MNIST']['remedy']}" in text.stdout
+    assert f"fix it: {missing['Fashion-MNIST']['remedy']}" in text.stdout
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a file system of its own takes root; run as root")

@@ -179,12 +179,12 @@ def transport(
     if hosts.connect is not None:
         from dlcp.bench.transport.two_hosts import connect as run_against
 
-        found = run_against(hosts.connect, hosts.key_file, options, _say)
+        results = run_against(hosts.connect, hosts.key_file, options, _say)
     else:
         from dlcp.bench.transport.benchmark import bench as run_here
 
-        found = run_here(options, _say)
-    return _show_bench(found, json=json)
+        results = run_here(options, _say)
+    return _show_bench(results, json=json)
 
 
 @bench.command
@@ -254,7 +254,7 @@ def tagging(
 ) -> int:
     """Measure, classify and sort the packets of float32 gradients: the C core, numpy and torch in turn.
 
-    Their floor is one read pass over the same bytes; a memcpy stands beside it. One thread each.
+    Their floor is one read pass over the same bytes; a memcpy is timed for comparison. One thread each.
 
     Parameters
     ----------
@@ -286,11 +286,11 @@ def switch(
     repeats: Repeats = 5,
     json: Json = False,
 ) -> int:
-    """What the emulated switch costs, carries and adds; how long fabrics take to come and go (needs root).
+    """Measure the emulated switch: CPU cost, packet rate, added delay, bring-up time of fabrics (needs root).
 
     * cost: CPU a packet on the sender's side, through 3 switches and through 3 IP routers with the same queues
     * rate: packets a second of two flows through the same
-    * delay: of a light high-priority flow, alone and beside a low-priority flood
+    * delay: of a light high-priority flow, alone and during a low-priority flood
     * size: bring-up and tear-down of 10, 64 and 128 hosts
 
     Parameters
@@ -363,18 +363,18 @@ def capacity(
     options = CapacityOptions(tuple(hosts or defaults.hosts), tuple(scheme or defaults.schemes), minutes)
     require_picture(plot)
     with measuring_on(common.console(error=True)) as on_progress:
-        found = run_here(options, on_progress)
+        results = run_here(options, on_progress)
     if plot is not None:
-        draw(found, plot)
+        draw(results, plot)
     if json:
-        common.print_json(found)
+        common.print_json(results)
     else:
-        common.print_capacity(rows(found), found["machine"]["words"])
+        common.print_capacity(rows(results), results["machine"]["words"])
     return ExitCode.FINE
 
 
 def require_picture(plot: Path | None) -> None:
-    """What --plot names can be drawn: said before the work, of which nothing would be left after it. None is fine."""
+    """Refuse, before the work starts, a --plot file that could not be drawn after it. None is fine."""
     from importlib.util import find_spec
 
     from dlcp.paths import install_command

@@ -36,7 +36,7 @@ _FILE_TROUBLE = {
     errno.ENOTDIR: "a file is in the way: name another folder (--results, --out)",
     errno.EEXIST: "a file is in the way: name another folder (--results, --out)",
 }
-"""What a person can mend in a file system, and how. Any other OSError is a fault of this program."""
+"""Errors of a file system that a person can fix, and how. Any other OSError is a fault of this program."""
 
 app = App(
     name="dlcp",
@@ -98,7 +98,7 @@ def doctor(
     ] = False,
     json: Json = False,
 ) -> int:
-    """Say what this machine can do, and the one command that mends each gap."""
+    """Say what this machine can do, and the one command that fixes each gap."""
     from dlcp.cli.show import common
     from dlcp.runner.machine.doctor import examine, gaps
 
@@ -123,28 +123,29 @@ def show(
     *,
     json: Json = False,
 ) -> int:
-    """List schemes, workloads, switches or topologies, or tell all about one.
+    """List schemes, workloads, switches or topologies, or show the details of one.
 
     Parameters
     ----------
     kind
         What to list; all four, if not given.
     name
-        One of them, to see all of it.
+        Show the details of this one.
     """
     from dlcp.cli.show import common
-    from dlcp.runner.catalogue import KINDS, details, overview, switch_matrix, switch_sources
+    from dlcp.runner.catalogue import KINDS, details, overview, summary, switch_matrix, switch_sources
 
     if kind is None:
-        every = {one: overview(one) for one in KINDS}
         if json:
-            common.print_json(every)
+            common.print_json({kind_name: overview(kind_name) for kind_name in KINDS})
         else:
-            for number, (one, rows) in enumerate(every.items()):
-                common.print_rows(rows, title=("\n" if number else "") + one)
+            for number, kind_name in enumerate(KINDS):
+                common.print_rows(summary(kind_name), title=("\n" if number else "") + kind_name)
     elif name is None:
-        found = overview(kind)
-        (common.print_json if json else common.print_rows)(found)
+        if json:
+            common.print_json(overview(kind))
+        else:
+            common.print_rows(summary(kind))
         if kind == "switches" and not json:
             title = "\nWhat they have (yes?: with a doubt; instead: with leave, something else that is declared)"
             common.print_rows(switch_matrix(), title=title)
@@ -162,17 +163,17 @@ def check(experiment: str, *, json: Json = False) -> int:
     from dlcp.model.loading.experiment_files import find_experiment
     from dlcp.runner.planning import check as checking
 
-    found = checking.check(find_experiment(experiment))
+    problem_lists = checking.check(find_experiment(experiment))
     if json:
-        lists = {"problems": found.problems, "warnings": found.warnings}
-        words = {key: [encode_problem(one, exit_code=False) for one in value] for key, value in lists.items()}
+        lists = {"problems": problem_lists.problems, "warnings": problem_lists.warnings}
+        words = {key: [encode_problem(problem, exit_code=False) for problem in value] for key, value in lists.items()}
         common.print_json(words)
     else:
-        common.print_problems(found.warnings, warning=True)
-        common.print_problems(found.problems)
-        count = len(found.problems)
-        common.console().print(f"{found.path}: " + (f"{count} problem{'s' * (count > 1)}" if count else "fine"))
-    return ExitCode.BAD_INPUT if found.problems else ExitCode.FINE
+        common.print_problems(problem_lists.warnings, warning=True)
+        common.print_problems(problem_lists.problems)
+        count = len(problem_lists.problems)
+        common.console().print(f"{problem_lists.path}: " + (f"{count} problem{'s' * (count > 1)}" if count else "fine"))
+    return ExitCode.BAD_INPUT if problem_lists.problems else ExitCode.FINE
 
 
 @app.command
@@ -197,12 +198,12 @@ def plan(
     experiment_ready = ready(find_experiment(experiment))
     on = on or usual_substrate(experiment_ready)
     choice = _lab(on, lab, deploy=deploy, degrade=degrade)
-    found = outline(experiment_ready, on, results, scale_down=scale_down, lab=choice)
+    preview = outline(experiment_ready, on, results, scale_down=scale_down, lab=choice)
     if json:
-        common.print_json(found.data())
+        common.print_json(preview.data())
     else:
-        common.print_problems(found.plan.ready.warnings, warning=True)
-        common.print_plan(found)
+        common.print_problems(preview.plan.ready.warnings, warning=True)
+        common.print_plan(preview)
     return ExitCode.FINE
 
 
@@ -244,29 +245,29 @@ def run(
         outline, substrate=on, results=results, retry_suspect=retry_suspect, scale_down=scale_down, lab=choice,
         measured=_calibrate_to_fit() if traits_of(on).emulates and experiment_ready.experiment.scaling.fit else None,
     )  # fmt: skip
-    found = planned(experiment_ready)
-    if on == usual and untuned(found.plan):
-        found = planned(searched(experiment_ready))
-    preflight(found, results)
-    common.print_problems(found.plan.ready.warnings, warning=True)
-    common.print_summary(found)
+    preview = planned(experiment_ready)
+    if on == usual and untuned(preview.plan):
+        preview = planned(searched(experiment_ready))
+    preflight(preview, results)
+    common.print_problems(preview.plan.ready.warnings, warning=True)
+    common.print_summary(preview)
     substrate = None
-    if choice is not None and found.todo:
+    if choice is not None and preview.todo:
         from dlcp.runner.lab.lab_runs import opened_lab
 
-        substrate = opened_lab(choice, experiment_ready.path, found.todo)
+        substrate = opened_lab(choice, experiment_ready.path, preview.todo)
     with progress_on(common.console()) as listener:
-        execution = execute(found.plan, results, listener, retry_suspect=retry_suspect, substrate=substrate)
+        execution = execute(preview.plan, results, listener, retry_suspect=retry_suspect, substrate=substrate)
     compared: int = ExitCode.FINE
     if execution.trusted:
         compared = _report(
-            found.plan.folder(results), None, only=found.plan.run_ids, expect=found.plan.ready.experiment.expect
+            preview.plan.folder(results), None, only=preview.plan.run_ids, expect=preview.plan.ready.experiment.expect
         )
     else:
         common.print_execution(execution)
     code = execution.exit_code or compared
     if code == ExitCode.SUSPECT:
-        common.print_doubts(doubts(found, results, experiment))
+        common.print_doubts(doubts(preview, results, experiment))
     return code
 
 
@@ -282,24 +283,24 @@ def status(results: Path = RESULTS, *, json: Json = False) -> int:
     from dlcp.cli.show import common
     from dlcp.runner.running.status import status as find_status
 
-    found = find_status(results)
+    states = find_status(results)
     if json:
-        common.print_json(common.status_data(found))
+        common.print_json(common.status_data(states))
     else:
-        common.print_status(found)
+        common.print_status(states)
     return ExitCode.FINE
 
 
 @app.command
 def report(results: Path = RESULTS, *, out: Path | None = None, against: Path | None = None, json: Json = False) -> int:
-    """Compare the schemes: terminal tables, report.html, CSV and Parquet files beside the results.
+    """Compare the schemes: terminal tables, report.html, CSV and Parquet files in the folder of the results.
 
     Parameters
     ----------
     results
         Folder of an experiment's results (or of all, when there is one experiment).
     out
-        Folder that the files go to, if not beside the results.
+        Folder that the files go to, if not the folder of the results.
     against
         Other results (of an earlier commit, of other knobs): what changed, and what else was not the same.
     """
@@ -321,9 +322,10 @@ def masks(results: Path, *, name: str) -> int:
     from dlcp.model.units import show_fraction
     from dlcp.runner.running.record_masks import record_masks
 
-    path, found = record_masks(results, name)
-    told = f"{found.iterations} iterations of {found.workers} workers, {show_fraction(found.loss)} of the packets lost"
-    common.console().print(f"{path}: {told} ({found.source['status']})", soft_wrap=True, markup=False)
+    path, record = record_masks(results, name)
+    amount = f"{record.iterations} iterations of {record.workers} workers"
+    summary = f"{amount}, {show_fraction(record.loss)} of the packets lost"
+    common.console().print(f"{path}: {summary} ({record.source['status']})", soft_wrap=True, markup=False)
     return ExitCode.FINE
 
 
@@ -367,8 +369,8 @@ def clean(
     from dlcp.cli.show import common
     from dlcp.runner.running.clean import find, remove
 
-    found = (remove if yes else find)(folder, with_results=results)
-    common.print_cleaning(found, removed=yes)
+    cleaning = (remove if yes else find)(folder, with_results=results)
+    common.print_cleaning(cleaning, removed=yes)
     return ExitCode.FINE
 
 
@@ -409,8 +411,8 @@ def _call(command: Callable[..., int | None], args: tuple[object, ...], options:
     except OSError as error:
         if error.errno not in _FILE_TROUBLE:
             raise
-        what = (error.strerror or "cannot be written").lower()
-        return _explain([MachineCannot(str(error.filename or "writing"), what, _FILE_TROUBLE[error.errno])])
+        message = (error.strerror or "cannot be written").lower()
+        return _explain([MachineCannot(str(error.filename or "writing"), message, _FILE_TROUBLE[error.errno])])
     except KeyboardInterrupt:
         print("interrupted: finished runs are kept; the same command goes on from there", file=sys.stderr)
         return ExitCode.INTERRUPTED
@@ -479,12 +481,12 @@ def _calibrate(*, even_if_busy: bool, json: bool) -> int:
     from dlcp.runner.machine import calibration
 
     with measuring_on(common.console(error=True)) as on_progress:
-        found = calibration.measure(on_progress)
-    kept = calibration.store(found) if even_if_busy or not found.spoiled else None
+        measured = calibration.measure(on_progress)
+    kept = calibration.store(measured) if even_if_busy or not measured.spoiled else None
     if json:
-        common.print_json({"calibration": found.model_dump(), "spoiled": found.spoiled, "file": kept})
+        common.print_json({"calibration": measured.model_dump(), "spoiled": measured.spoiled, "file": kept})
     else:
-        common.print_calibration(found, kept)
+        common.print_calibration(measured, kept)
     return ExitCode.FINE if kept else ExitCode.SUSPECT
 
 

@@ -41,16 +41,16 @@ def paper(
     from dlcp.cli.show import common
     from dlcp.runner import paper as whole
 
-    found = whole.parts(results, names, quick=quick)
-    rows = [_row(part) for part in found]
+    paper_parts = whole.parts(results, names, quick=quick)
+    rows = [_row(part) for part in paper_parts]
     if plan:
-        common.print_json(rows) if json else _print_plan(found)
+        common.print_json(rows) if json else _print_plan(paper_parts)
         return ExitCode.FINE
     code = ExitCode.FINE
     if not page:
-        _print_plan(found)
-        code = _make(found, results)
-    print(f"\npage: {_write(found, results, out or (results / 'quick' if quick else ANALYSIS))}")
+        _print_plan(paper_parts)
+        code = _make(paper_parts, results)
+    print(f"\npage: {_write(paper_parts, results, out or (results / 'quick' if quick else ANALYSIS))}")
     return code
 
 
@@ -76,7 +76,7 @@ def _make(parts: list[Part], results: Path) -> ExitCode:
             with progress_on(common.console()) as listener:
                 execution = whole.make(part, results, listener)
         except Problems as found:
-            if any(isinstance(one, MachineCannot) for one in found.problems):
+            if any(isinstance(problem, MachineCannot) for problem in found.problems):
                 raise
             common.print_problems(found.problems)
             codes.append(ExitCode.SUSPECT)
@@ -101,7 +101,7 @@ def _write(parts: list[Part], results: Path, out: Path) -> Path:
             run_ids=frozenset(cell.run.id for cell in part.cells),
             expect=part.whole.experiment.expect,
             reduction=reduction(part.whole.experiment),
-            unsupported=tuple((one.label, one.why) for one in part.unsupported),
+            unsupported=tuple((refusal.label, refusal.why) for refusal in part.unsupported),
             cannot=part.cannot,
         )
         for part in parts

@@ -76,22 +76,22 @@ def verify(
         if place.needs_lab:
             from dlcp.runner.verify_lab import verify_named
 
-            name, found = verify_named(
+            name, verified = verify_named(
                 experiment, lab, scheme, degrade=degrade, every_port=every_port, on_progress=on_progress
             )  # fmt: skip
         else:
             checked = ready(find_experiment(experiment))
             name = checked.experiment.name
-            found = verify_switches(checked, scheme, every_port=every_port, on_progress=on_progress)
+            verified = verify_switches(checked, scheme, every_port=every_port, on_progress=on_progress)
     if json:
-        common.print_json({"experiment": name, "verified": [one.data() for one in found]})
+        common.print_json({"experiment": name, "verified": [intent_result.data() for intent_result in verified]})
     else:
-        show_switch.print_verified(found)
+        show_switch.print_verified(verified)
     if plot is not None:
         from dlcp.report.plots.aqm_curves import draw_curves
 
-        draw_curves(name, [one.data() for one in found], plot)
-    return max((one.exit_code for one in found), default=int(ExitCode.FINE))
+        draw_curves(name, [intent_result.data() for intent_result in verified], plot)
+    return max((intent_result.exit_code for intent_result in verified), default=int(ExitCode.FINE))
 
 
 @switch.command
@@ -125,11 +125,11 @@ def render(
     from dlcp.cli.show import switch as show_switch
     from dlcp.runner.switch_commands import render_intent
 
-    found = render_intent(intent, os, device, degrade=degrade)
+    rendered = render_intent(intent, os, device, degrade=degrade)
     if json:
-        common.print_json(found.data())
+        common.print_json(rendered.data())
     else:
-        show_switch.print_rendered(found, rollback=rollback)
+        show_switch.print_rendered(rendered, rollback=rollback)
     return ExitCode.FINE
 
 
@@ -201,10 +201,10 @@ def rollback(
     from dlcp.runner.lab import deploy as deploying
     from dlcp.runner.lab.find_lab import find_lab
 
-    found = find_lab(lab)
+    lab_found = find_lab(lab)
     listener = None if json else show_deployment.DeployScreen(common.console())
-    outcome = deploying.rollback(found, yes=yes, of=deployment, original=original, listener=listener)
-    return _ended(found, outcome, listener)
+    outcome = deploying.rollback(lab_found, yes=yes, of=deployment, original=original, listener=listener)
+    return _ended(lab_found, outcome, listener)
 
 
 @switch.command
@@ -242,7 +242,7 @@ def _deploy(intent: str, lab: Path | None, *, yes: bool, degrade: bool, within: 
     from dlcp.runner.lab.find_lab import find_lab
     from dlcp.switches.vendor.files import find_intent, load_intent
 
-    found = find_lab(lab)
+    lab_found = find_lab(lab)
     wanted = load_intent(find_intent(intent))
     if degrade:
         wanted = wanted.model_copy(update={"on_unsupported": "degrade"})
@@ -251,8 +251,8 @@ def _deploy(intent: str, lab: Path | None, *, yes: bool, degrade: bool, within: 
         within_s = None if within is None else parse_duration_s(within)
     except QuantityError as error:
         raise Problem("--within", error.what, error.hint) from None
-    outcome = deploying.deploy(found, wanted, yes=yes, confirm_within_s=within_s, listener=listener)
-    return _ended(found, outcome, listener)
+    outcome = deploying.deploy(lab_found, wanted, yes=yes, confirm_within_s=within_s, listener=listener)
+    return _ended(lab_found, outcome, listener)
 
 
 def _ended(lab: Lab, outcome: Outcome, listener: DeployScreen | None) -> int:

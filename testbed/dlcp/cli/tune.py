@@ -23,8 +23,8 @@ def tune(
     """Try the knobs that an experiment's schemes `search`, and record which are best for each job. Again = resume.
 
     Every combination runs twice on the experiment's own fabric, with seeds that are never measured. The record,
-    tuned/EXPERIMENT.yaml beside the experiment, says all that was tried; `dlcp run` uses what it chose, and makes what
-    is missing of it first.
+    tuned/EXPERIMENT.yaml in the experiment's folder, lists every trial; `dlcp run` uses the chosen values, and first
+    makes the searches that are missing.
 
     Parameters
     ----------
@@ -40,17 +40,19 @@ def tune(
     from dlcp.runner.search import Tuner
 
     experiment_ready = ready(find_experiment(experiment))
-    found = _search(experiment_ready, Tuner(experiment_ready, scheme, job), json=json)
+    tuning = _search(experiment_ready, Tuner(experiment_ready, scheme, job), json=json)
     if json:
-        common.print_json(tuning_data(found))
+        common.print_json(tuning_data(tuning))
     else:
-        print_tuning(found)
-    return found.exit_code
+        print_tuning(tuning)
+    return tuning.exit_code
 
 
 def searched(lacking: Ready) -> Ready:
-    """Make the searches that an experiment lacks, as `dlcp tune` does, and read it anew with what they chose. What they
-    could not choose is still `untuned` then."""
+    """Make the searches that an experiment lacks, as `dlcp tune` does, and read it again with the chosen values.
+
+    Knobs for which no value could be chosen stay `untuned`.
+    """
     from dlcp.cli.show import common
     from dlcp.cli.show.search import print_tuning
     from dlcp.runner.planning.check import ready

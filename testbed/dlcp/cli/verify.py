@@ -23,7 +23,7 @@ def machine(
     repeats: int = 3,
     json: Json = False,
 ) -> int:
-    """Whether this machine is in the results: the same experiment at several time dilations (needs root).
+    """Test whether this machine distorts results: one experiment at several time dilations (needs root).
 
     Everything is stretched alike, so that JCT ÷ dilation would be the same at each, if the machine took no part; twice
     the dilation is a machine twice as fast. A run that its monitors believe must be within 3 % of the largest
@@ -65,8 +65,8 @@ def machine(
     )
     with measuring_on(common.console(error=True)) as on_progress:
         trials = invariance.sweep(experiment_ready, options, on_progress, lambda trial: None)
-    found = invariance.summary(experiment_ready, options, trials)
-    (common.print_json if json else common.print_invariance)(found)
-    if found["failed"]:
+    summary_rows = invariance.summary(experiment_ready, options, trials)
+    (common.print_json if json else common.print_invariance)(summary_rows)
+    if summary_rows["failed"]:
         return ExitCode.RUN_FAILED
-    return ExitCode.SUSPECT if found["false_ok"] or found["untrusted"] else ExitCode.FINE
+    return ExitCode.SUSPECT if summary_rows["false_ok"] or summary_rows["untrusted"] else ExitCode.FINE

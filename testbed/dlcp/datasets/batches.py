@@ -1,4 +1,4 @@
-"""Which samples a worker sees in an iteration."""
+"""Samples that a worker sees in an iteration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def order(seed: int, worker: int, workers: int, batch: int, count: int, iteratio
 
 
 class Turn(Protocol):
-    """Which worker of a job asks: see dlcp.agents.scripts.JobOptions."""
+    """Worker of a job that asks: see dlcp.agents.scripts.JobOptions."""
 
     @property
     def seed(self) -> int: ...

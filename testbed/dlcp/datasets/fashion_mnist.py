@@ -27,7 +27,7 @@ FILES = {
 """File → values in it."""
 INSTALL = "apt-get install --no-install-recommends dataset-fashion-mnist"
 PIXEL_MEAN, PIXEL_DEVIATION = 0.2860, 0.3530
-"""Of the training images, pixels from 0 to 1."""
+"""Mean and standard deviation of the training images' pixels, scaled to 0 to 1."""
 
 
 def folder() -> Path:

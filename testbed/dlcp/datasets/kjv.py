@@ -31,11 +31,12 @@ def text(part: str) -> npt.NDArray[np.uint8]:
     chosen = verses[:-TEST_VERSES] if part == "train" else verses[-TEST_VERSES:]
     codes = np.full(256, 255, np.uint8)
     codes[np.frombuffer(CHARACTERS.encode("ascii"), np.uint8)] = np.arange(len(CHARACTERS))
-    found = codes[np.frombuffer("".join(f"{verse}\n" for verse in chosen).encode("latin-1"), np.uint8)]
-    if len(lines) != VERSES or found.max() >= len(CHARACTERS):
-        what = f"it prints {len(lines)} lines, not {VERSES} verses" if len(lines) != VERSES else "it prints other signs"
-        raise MachineCannot(" ".join(COMMAND), what, INSTALL)
-    return found
+    text_codes = codes[np.frombuffer("".join(f"{verse}\n" for verse in chosen).encode("latin-1"), np.uint8)]
+    if len(lines) != VERSES or text_codes.max() >= len(CHARACTERS):
+        wrong_count = len(lines) != VERSES
+        reason = f"it prints {len(lines)} lines, not {VERSES} verses" if wrong_count else "it prints other signs"
+        raise MachineCannot(" ".join(COMMAND), reason, INSTALL)
+    return text_codes
 
 
 def passages(part: str, length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

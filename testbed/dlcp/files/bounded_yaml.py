@@ -89,15 +89,15 @@ def construct_scalar(loader: BoundedLoader, node: yaml.Node) -> Any:
     if node.tag not in _TAGS_OF_SCALARS:
         raise yaml.MarkedYAMLError(problem=f"the tag {node.tag} is not supported", problem_mark=node.start_mark)
     if node.tag != _STRING_TAG and kind != "binary" and len(node.value) > MAX_NUMBER_CHARACTERS:
-        what = f"a value of type {kind} with more than {MAX_NUMBER_CHARACTERS} characters"
-        raise yaml.MarkedYAMLError(problem=what, problem_mark=node.start_mark)
+        reason = f"a value of type {kind} with more than {MAX_NUMBER_CHARACTERS} characters"
+        raise yaml.MarkedYAMLError(problem=reason, problem_mark=node.start_mark)
     try:
         return loader.construct_object(node)
     except ValueError as error:  # such as the date 2024-13-45
         raise yaml.MarkedYAMLError(problem=str(error), problem_mark=node.start_mark) from error
     except (LookupError, AttributeError, ArithmeticError) as error:  # PyYAML's, for `!!bool maybe` and the like
-        what = f"{node.value!r} is not of type {kind}"
-        raise yaml.MarkedYAMLError(problem=what, problem_mark=node.start_mark) from error
+        reason = f"{node.value!r} is not of type {kind}"
+        raise yaml.MarkedYAMLError(problem=reason, problem_mark=node.start_mark) from error
 
 
 def _error(what: str, event: yaml.Event) -> yaml.MarkedYAMLError:

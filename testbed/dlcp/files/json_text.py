@@ -28,10 +28,10 @@ def parse_json(text: str) -> Any:
 def _is_deep(data: Any) -> bool:
     level = [data]
     for _ in range(MAX_DEPTH + 1):
-        containers = [one for one in level if isinstance(one, dict | list)]
+        containers = [value for value in level if isinstance(value, dict | list)]
         if not containers:
             return False
-        level = [child for one in containers for child in (one.values() if isinstance(one, dict) else one)]
+        level = [child for value in containers for child in (value.values() if isinstance(value, dict) else value)]
     return True
 
 

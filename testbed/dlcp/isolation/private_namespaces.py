@@ -30,7 +30,7 @@ BPF_PINS = RUNTIME / "bpf"
 """A bpffs inside. Not under /sys: Mininet's hosts have another /sys."""
 
 WHY_ROOT = "it makes network namespaces and loads eBPF programs"
-"""What a person is told that is asked for it."""
+"""Reason shown to a person who must run the command as root."""
 
 _UNSHARE = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 _KILLED = 137
@@ -88,15 +88,15 @@ def start_private(entry: str, arguments: Sequence[str] = (), **options: Any) -> 
     Raises MachineCannot when namespaces cannot be made here.
     """
     _check()
-    theirs, ours = os.pipe()
+    child_end, our_end = os.pipe()
     command = ["setpriv", "--pdeathsig", "KILL", *_UNSHARE]
-    command += [sys.executable, "-m", "dlcp.isolation.private_namespaces", str(theirs), entry, *arguments]
+    command += [sys.executable, "-m", "dlcp.isolation.private_namespaces", str(child_end), entry, *arguments]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # what it starts inherits it, see _main
     try:
-        return PrivateProcess(command, ours, pass_fds=(*options.pop("pass_fds", ()), theirs), **options)
+        return PrivateProcess(command, our_end, pass_fds=(*options.pop("pass_fds", ()), child_end), **options)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        os.close(theirs)
+        os.close(child_end)
 
 
 def run_private(entry: str, arguments: Sequence[str] = (), **options: Any) -> int:

@@ -1,4 +1,4 @@
-"""Which process has started which, by /proc."""
+"""Parents, ancestors and descendants of processes, read from /proc."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ def stat_of(pid: int) -> list[str] | None:
 
 def parents() -> dict[int, int]:
     """Every process → its parent."""
-    found = {}
+    parent_of = {}
     for path in Path("/proc").iterdir():
         with suppress(ValueError):  # its name is no number
             pid = int(path.name)
             if (stat := stat_of(pid)) is not None:
-                found[pid] = int(stat[PARENT])
-    return found
+                parent_of[pid] = int(stat[PARENT])
+    return parent_of
 
 
 def ancestors(pid: int) -> set[int]:
     """Its parent, that one's parent, and so on."""
-    found: set[int] = set()
+    pids: set[int] = set()
     while (stat := stat_of(pid)) is not None and (pid := int(stat[PARENT])) > 0:
-        found.add(pid)
-    return found
+        pids.add(pid)
+    return pids
 
 
 def descendants(pid: int) -> set[int]:
     """Its children, theirs, and so on."""
-    of, found, last = parents(), set[int](), {pid}
+    of, pids, last = parents(), set[int](), {pid}
     while last:
-        last = {one for one, parent in of.items() if parent in last}
-        found |= last
-    return found
+        last = {pid for pid, parent in of.items() if parent in last}
+        pids |= last
+    return pids

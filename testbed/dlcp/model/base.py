@@ -1,4 +1,4 @@
-"""What every part of the package builds on: the base of all that a person can write in a file, and of progress."""
+"""Base classes of everything that a person can write in a file, and the type of a progress callback."""
 
 from __future__ import annotations
 

@@ -10,13 +10,16 @@ from dlcp.model.units import show_size
 from dlcp.model.workload import Job, Profile, Workload
 
 MIN_BUCKET_PACKETS = 10
-"""Of which DLCP's usual bound of 10 % lets one be lost. DESIGN.md says 30; measured, a job is done sooner with 15
-(experiments/message-size.yaml)."""
+"""Packets of the smallest bucket of which DLCP's usual bound of 10 % lets one be lost. DESIGN.md says 30; measured, a
+job ends earlier with 15 (experiments/message-size.yaml).
+"""
 
 
 @dataclass(frozen=True)
 class SmallBucket:
-    """what: how small, and why; hint: how small it may be. of_workload: the model is smaller than the bucket."""
+    """A bucket that is too small. what: how small, and why; hint: how small it may be. of_workload: the model is
+    smaller than the bucket.
+    """
 
     what: str
     hint: str

@@ -31,9 +31,9 @@ BufferKind = Literal["dynamic", "static"]
 class Buffering(Frozen):
     """How every switch of an experiment buffers. A kind alone (`static`) may stand for the mapping.
 
-    kind: static = the queues of a port share the port's buffer alone, and whoever comes first takes it; dynamic = the
-    ports of a switch share its memory by dynamic thresholds. alpha: of a queue's threshold. minimum_bytes: what each
-    queue has of its own beyond its threshold. Both mean nothing where the kind is static.
+    kind: static = the queues of a port share the port's buffer alone, and the first packets to arrive take it; dynamic
+    = the ports of a switch share its memory by dynamic thresholds. alpha: of a queue's threshold. minimum_bytes: what
+    each queue has of its own beyond its threshold. Both mean nothing where the kind is static.
     """
 
     kind: BufferKind = "dynamic"
@@ -53,7 +53,7 @@ class Buffering(Frozen):
 
     @property
     def dynamic(self) -> bool:
-        """Whether queues share by dynamic thresholds."""
+        """True if queues share by dynamic thresholds."""
         return self.kind == "dynamic"
 
 

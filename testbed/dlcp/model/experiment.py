@@ -1,4 +1,4 @@
-"""What a person writes: one YAML file that runs on every substrate."""
+"""Model of an experiment file: one YAML file that runs on every substrate."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Scaling(Frozen):
 
     @property
     def as_written(self) -> bool:
-        """Whether nothing was scaled beyond what the file says."""
+        """True if nothing was scaled beyond the values in the file."""
         return self.dilated_by == 1 and self.scaled_down == 1
 
 
@@ -107,7 +107,7 @@ class SharedBuffer(Frozen):
 
 
 class QueueRule(Frozen):
-    """What every port of every switch does with one queue, whatever the scheme says of it. The rest is the scheme's.
+    """Settings of one queue at every port of every switch, whatever the scheme says of it. The rest is the scheme's.
 
     limit_bytes, averaging, alpha, weight: as in QueueIntent; None = as the scheme says.
     """
@@ -169,29 +169,30 @@ class Experiment(Frozen):
         """The experiment as one of its jobs meets it: with the background, the faults and the buffers
         of switches that the job has its own."""
         job = self.jobs[name]
-        own = {
+        job_values = {
             "background": job.background, "faults": job.faults,
             "port_buffer_bytes": job.port_buffer_bytes, "buffering": job.buffering,
         }  # fmt: skip
-        return self.model_copy(update={key: said for key, said in own.items() if said is not None})
+        return self.model_copy(update={key: value for key, value in job_values.items() if value is not None})
 
     @property
     def fabrics(self) -> list[Experiment]:
         """The experiment once for each way in which its jobs have the switches buffer."""
         met = [self.of_job(name) for name in self.jobs]
-        return list({(one.port_buffer_bytes, one.buffering): one for one in reversed(met)}.values())[::-1]
+        return list({(each.port_buffer_bytes, each.buffering): each for each in reversed(met)}.values())[::-1]
 
     @field_validator("backlog_every_s")
     @classmethod
     def _leaves_cores_to_the_job(cls, every_s: float | None) -> float | None:
         if every_s is not None and every_s < SHORTEST_SAMPLE_S:
-            what = f"a sample every {show_duration(every_s)} would take the cores that the job needs"
-            raise QuantityError(what, f"{show_duration(SHORTEST_SAMPLE_S)} or more")
+            problem = f"a sample every {show_duration(every_s)} would take the cores that the job needs"
+            raise QuantityError(problem, f"{show_duration(SHORTEST_SAMPLE_S)} or more")
         return every_s
 
 
 def experiment_intent(experiment: Experiment, intent: QosIntent) -> QosIntent:
-    """What every switch should do in a run: a scheme's intent, and what the experiment says of all schemes' switches.
+    """Return the intent of every switch in a run: a scheme's intent, and what the experiment says of all schemes'
+    switches.
 
     The experiment's alpha and minimum hold for each queue to which neither the scheme nor `queues` gives more. Raises
     ValidationError when the two do not hold together.
@@ -236,20 +237,22 @@ def _dynamic_buffers(experiment: Experiment, intent: QosIntent) -> dict[str, Any
         )
     queues = {number: queue.model_dump() for number, queue in intent.queues.items()}
     for number in lossless:
-        own = intent.queue(number)
-        pool_bytes = port_buffer_bytes if own.limit_bytes is None else min(own.limit_bytes, port_buffer_bytes)
-        queues[number] = own.model_dump() | {"reserved_bytes": pool_bytes, "limit_bytes": pool_bytes}
+        queue_intent = intent.queue(number)
+        pool_bytes = (
+            port_buffer_bytes if queue_intent.limit_bytes is None else min(queue_intent.limit_bytes, port_buffer_bytes)
+        )
+        queues[number] = queue_intent.model_dump() | {"reserved_bytes": pool_bytes, "limit_bytes": pool_bytes}
     memory_bytes = shared_bytes(port_buffer_bytes - paid_bytes, alpha) if shared is None else shared.size_bytes
     more = {"queues": queues, "shared_buffer_bytes": memory_bytes, "alpha": alpha,
             "minimum_bytes": buffering.minimum_bytes}  # fmt: skip
-    whole = QosIntent.model_validate(intent.model_dump() | more)
-    return more | {"port_buffer_bytes": memory_bytes + whole.reserved_bytes}
+    merged = QosIntent.model_validate(intent.model_dump() | more)
+    return more | {"port_buffer_bytes": memory_bytes + merged.reserved_bytes}
 
 
 def _queues(experiment: Experiment, intent: QosIntent) -> dict[int, dict[str, Any]]:
     """Queue → its intent's fields, of those that the scheme or the experiment says something of."""
-    found = {number: queue.model_dump() for number, queue in intent.queues.items()}
+    queue_values = {number: queue.model_dump() for number, queue in intent.queues.items()}
     for rule in experiment.queues:
-        said = rule.model_dump(exclude={"queue"}, exclude_none=True)
-        found[rule.queue] = found.get(rule.queue, intent.queue(rule.queue).model_dump()) | said
-    return found
+        rule_values = rule.model_dump(exclude={"queue"}, exclude_none=True)
+        queue_values[rule.queue] = queue_values.get(rule.queue, intent.queue(rule.queue).model_dump()) | rule_values
+    return queue_values

@@ -1,4 +1,4 @@
-"""What goes wrong in the fabric during a run, on a timeline that counts from the job's start, in emulated seconds."""
+"""Faults of the fabric during a run, on a timeline that counts from the job's start, in emulated seconds."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class LinkDown(_Fault):
 
 
 class GrayFailure(_Fault):
-    """A random share of the packets that cross a link in one direction is lost; nobody is told."""
+    """A random share of the packets that cross a link in one direction is lost, without any notice."""
 
     kind: Literal["gray-failure"]
     source: str = Field(alias="from")
@@ -113,8 +113,9 @@ Fault = Annotated[FaultKind, Field(discriminator="kind")]
 
 
 def exclude(one: FaultKind, other: FaultKind) -> bool:
-    """Whether two faults cannot be in force at once: they happen to one link, but for losses in its two directions and
-    freezes of different queues."""
+    """Return true if two faults cannot be in force at once: they happen to one link, but for losses in its two
+    directions and freezes of different queues.
+    """
     if set(one.ends) != set(other.ends):
         return False
     if isinstance(one, GrayFailure) and isinstance(other, GrayFailure):
@@ -125,7 +126,7 @@ def exclude(one: FaultKind, other: FaultKind) -> bool:
 
 
 def mean_rate_bps(faults: Sequence[FaultKind], graph: Graph, a: str, b: str, duration_s: float) -> float:
-    """What a link could carry over the job, its rate drops taken off."""
+    """Rate that a link could carry over the job, its rate drops taken off."""
     rate_bps = graph.link_rate_bps(a, b)
     missing_bits = 0.0
     for fault in faults:

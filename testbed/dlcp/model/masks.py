@@ -1,4 +1,4 @@
-"""What a masked run loses: which packets of the workers' gradients, by which rule."""
+"""Loss of a masked run: the packets of the workers' gradients to lose, and the rule that picks them."""
 
 from __future__ import annotations
 

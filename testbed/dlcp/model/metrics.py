@@ -1,4 +1,4 @@
-"""What can be compared between schemes: one name, one unit and one good direction each.
+"""Metrics that compare schemes: one name, one unit and one good direction each.
 
 Plain data: the checker of experiment files lists these names without importing pandas.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 BEST_OTHER = "best other"
-"""What an expectation may be against: the best of the schemes that are not DLCP's, whichever it is."""
+"""Other side of an expectation: the best of the schemes that are not DLCP's, whichever it is."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Metric:
 
     @property
     def tail(self) -> bool:
-        """Whether it is a tail quantile, which needs many samples."""
+        """True for a tail quantile, which needs many samples."""
         return self.quantile is not None and self.quantile > 0.9
 
 
@@ -50,14 +50,14 @@ def _share(name: str, title: str, description: str, *, judged: bool = False) -> 
 
 
 def _messages(which: str, title: str) -> list[Metric]:
-    what = "from handing a tensor to the transport to its completion at the receiver, warm-up left out"
+    meaning = "from handing a tensor to the transport to its completion at the receiver, warm-up left out"
     legs = {
         "message": "both legs; in a ring, of one hop",
         "push": "worker to server, or a hop of the reduce-scatter",
         "pull": "server to worker, or a hop of the all-gather",
     }
     return [
-        _time(f"{which}_{suffix}_s", f"{title} {shown}", f"{shown} of the time {what}; {legs[which]}", quantile)
+        _time(f"{which}_{suffix}_s", f"{title} {shown}", f"{shown} of the time {meaning}; {legs[which]}", quantile)
         for suffix, shown, quantile in (("p50", "p50", 0.5), ("p99", "p99", 0.99), ("p999", "p99.9", 0.999))
     ]
 

@@ -26,12 +26,12 @@ UNSAID_ALPHA = 1.0
 CODEPOINTS = 64
 """Values of the DSCP field (RFC 2474)."""
 CONTROL_QUEUE = 7
-"""Of codepoint.h: control packets, of DLCP and of the switches themselves."""
+"""Queue of control packets (codepoint.h), of DLCP and of the switches themselves."""
 ROUTING_DSCP = 48
 """CS6: what routing protocols mark their packets with (RFC 4594, network control)."""
 
 ControlPlane = Literal["queue-7", "accept-starvation"]
-"""Whether queue 7 is kept for control packets, without early drops or PFC, or an experiment's data may starve them."""
+"""Use of queue 7: only for control packets, without early drops or PFC, or an experiment's data may starve them."""
 OnUnsupported = Literal["error", "degrade"]
 """The choice where a switch cannot do all of an intent: refuse, or do as its system declares instead. An alpha
 and a minimum of all queues are no reason to refuse: a system that lacks them keeps its own, and results say so."""
@@ -106,8 +106,9 @@ class Codepoint(Frozen):
 
 
 def codepoint_of(dscp: int) -> Codepoint:
-    """What native/codepoint.h says of a DSCP (0 to 63), for those who may not ask the C core: a test holds the two
-    together for every value."""
+    """Codepoint of a DSCP (0 to 63) as in native/codepoint.h, for modules that may not call the C core: a test holds
+    the two together for every value.
+    """
     queue, precedence, odd = dscp >> 3, dscp >> 1 & 3, dscp & 1
     return Codepoint(queue=0) if odd or precedence >= PRECEDENCES else Codepoint(queue=queue, precedence=precedence)
 
@@ -200,10 +201,10 @@ class QosIntent(Frozen):
     def reserved_of(self, number: int) -> int:
         """Return the bytes of the buffer that are a queue's own: what it reserves, at the least the
         minimum of all queues, but no more than its limit."""
-        own = self.queue(number)
+        queue_intent = self.queue(number)
         minimum_bytes = 0 if self.lossless(number) else self.minimum_bytes
-        most_bytes = minimum_bytes if own.limit_bytes is None else own.limit_bytes
-        return max(own.reserved_bytes, min(minimum_bytes, most_bytes))
+        most_bytes = minimum_bytes if queue_intent.limit_bytes is None else queue_intent.limit_bytes
+        return max(queue_intent.reserved_bytes, min(minimum_bytes, most_bytes))
 
     def lossless(self, number: int) -> bool:
         """Return whether PFC holds for a queue."""
@@ -211,7 +212,7 @@ class QosIntent(Frozen):
 
     @property
     def reserved_bytes(self) -> int:
-        """What all queues of a port have reserved."""
+        """Bytes that all queues of a port have reserved."""
         return sum(self.reserved_of(number) for number in range(QUEUES))
 
     def codepoint(self, dscp: int) -> Codepoint:

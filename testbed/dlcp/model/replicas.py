@@ -7,17 +7,18 @@ from typing import Any
 
 
 def drift_lasts(run: Mapping[str, Any]) -> bool:
-    """Return whether no later pull mends what one lost. run: a result's definition (RunResult.run). Definitions that do
-    not say it are of the time when this was so in a transpose alone."""
-    said = run.get("drift_lasts")
-    return run.get("job", {}).get("pattern") == "transpose" if said is None else bool(said)
+    """Return whether no later pull repairs what one lost. run: a result's definition (RunResult.run). Definitions that
+    do not say it are of the time when this was so in a transpose alone.
+    """
+    lasts = run.get("drift_lasts")
+    return run.get("job", {}).get("pattern") == "transpose" if lasts is None else bool(lasts)
 
 
 def may_differ(iterations: Iterable[int], lossy_pulls: Iterable[int], *, lasts: bool) -> set[int]:
     """Those iterations after which workers need not hold the same parameters.
 
     lossy_pulls: iterations of which a pull lost something (one that might have lost, and did not, excuses nothing).
-    lasts: whether no later pull mends it (drift_lasts of the job's pattern); then all later iterations are excused,
+    lasts: whether no later pull repairs it (drift_lasts of the job's pattern); then all later iterations are excused,
     too.
     """
     lossy = set(lossy_pulls)

@@ -1,4 +1,4 @@
-"""What a run leaves behind: result.json and Parquet tables, one schema for all substrates."""
+"""Output of a run: result.json and Parquet tables, one schema for all substrates."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from dlcp.errors import Problem
 
 FORMAT_VERSION = 7
-"""Of result.json and the tables. A change that older versions of this program would misread adds one, and older results
-still load: SINCE and TABLE_SINCE name the columns and tables that they lack. Fields of result.json that came later are
-empty in them: `costs` (5), `tables` (6: size and SHA-256 of each table), `is_dlcp` (7)."""
+"""Version of result.json and the tables. A change that older versions of this program would misread adds one, and older
+results still load: SINCE and TABLE_SINCE name the columns and tables that they lack. Fields of result.json that came
+later are empty in them: `costs` (5), `tables` (6: size and SHA-256 of each table), `is_dlcp` (7).
+"""
 TABLES_RECORDED_SINCE = 6
 RESULT_FILE = "result.json"
 
@@ -96,12 +97,13 @@ TABLE_SINCE: dict[str, int] = {"flows": 3, "backlog": 3, "holes": 5}
 """Table → the format_version that brought it; older results do not have it."""
 
 DROP_CAUSES = ("wred", "tail", "shared", "loss", "down", "unrouted")
-"""Of `dropped_CAUSE_packets` and `dropped_CAUSE_bytes` in the table `ports`: the drop profile; the port's buffer or the
-queue's limit; the switch's shared buffer; injected loss; a cut cable; no route to its destination."""
+"""Causes in `dropped_CAUSE_packets` and `dropped_CAUSE_bytes` of the table `ports`: the drop profile; the port's buffer
+or the queue's limit; the switch's shared buffer; injected loss; a cut cable; no route to its destination.
+"""
 
 
 class HostCosts(BaseModel):
-    """What a job took at one host, from its start command to its end there.
+    """Costs of a job at one host, from its start command to its end there.
 
     cpu_user_s, cpu_system_s: of the agent with all its threads: the transport's work, encoding, summing, steps, and in
     a real job the training itself; the kernel's share is system time only where it works in the agent's name, so that
@@ -122,7 +124,7 @@ class HostCosts(BaseModel):
 
 
 class MachineCosts(BaseModel):
-    """hosts: of the job, that are this machine. cpu_s: busy seconds of all its cores while the job ran, whoever took
+    """hosts: of the job, that are this machine. cpu_s: busy seconds of all its cores while the job ran, whatever took
     them: in an emulation the switches and links, the background and what watches are in it."""
 
     model_config = ConfigDict(extra="forbid")
@@ -133,7 +135,7 @@ class MachineCosts(BaseModel):
 
 
 class Costs(BaseModel):
-    """What a job took: host → its costs, and the machines underneath, each once."""
+    """Costs of a job: host → its costs, and the machines underneath, each once."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -151,7 +153,7 @@ class StoredTable(BaseModel):
 
 
 class Tenant(BaseModel):
-    """A job that ran beside the measured one; its iterations and messages are in the tables, by its name.
+    """A job that ran at the same time as the measured one; its iterations and messages are in the tables, by its name.
 
     jct_s, ideal: as in RunResult."""
 
@@ -235,7 +237,7 @@ class RunResult(BaseModel):
 
 
 def no_results(folder: Path) -> Problem:
-    """Of a results folder that is not there; with the one that was meant, if an experiment's name was given alone."""
+    """Problem for a results folder that does not exist; with the intended one, if only an experiment was named."""
     meant = Path("results") / folder
     hint = f"did you mean {meant}?" if meant.is_dir() else "make one with: dlcp run EXPERIMENT"
     return Problem(str(folder), "no such results directory", hint)

@@ -10,7 +10,7 @@ from dlcp.model.workload import Job, Workload
 
 @dataclass(frozen=True)
 class TenantRun:
-    """A job that runs beside the measured one, and under which scheme."""
+    """A job that runs at the same time as the measured one, and its scheme."""
 
     job_name: str
     job: Job
@@ -20,7 +20,7 @@ class TenantRun:
 
 @dataclass(frozen=True)
 class Run:
-    """What a substrate is asked to do.
+    """A run that a substrate is asked to make.
 
     id: short hash of everything that defines the run; the name of its result directory. seed: the same for all
     schemes of one job and repeat, so that they meet the same gradients and the same background bursts. tenants: jobs

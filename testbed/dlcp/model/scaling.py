@@ -1,4 +1,4 @@
-"""What an emulated fabric stands for, in lab units: the numbers without which no result can be read.
+"""Lab equivalent of an emulated fabric: the numbers without which no result can be read.
 
 DESIGN: byte scale k divides messages, dilation d stretches compute and timers; the emulated link is lab rate ÷ (k·d).
 A buffer keeps its packets and its time at line rate, so in the lab it is as many µs ÷ d.
@@ -25,13 +25,13 @@ def regime(experiment: Experiment, job: Job, hosts: dict[str, HostSettings]) -> 
     """Name → number, the unit in the name; the same for every scheme of an experiment's job.
 
     hosts: label → what it sets in hosts, for schemes over kernel TCP; the floors of TCP's retransmission timer are
-    told in lab time.
+    given in lab time.
     """
     scaling = experiment.scaling
     link_rate_bps = experiment.topology.graph.slowest_host_bps
     buffer_s = experiment.port_buffer_bytes * 8 / link_rate_bps
     byte_scale = job.scale(scaling.byte_scale)
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "link_rate_bps": link_rate_bps,
         "lab_rate_bps": link_rate_bps * byte_scale * scaling.time_dilation,
         "byte_scale": byte_scale,
@@ -46,8 +46,8 @@ def regime(experiment: Experiment, job: Job, hosts: dict[str, HostSettings]) -> 
     }
     for label, settings in hosts.items():
         floor_s = settings.rto_min_s if settings.rto_min_s is not None else LINUX_RTO_MIN_S
-        found[f"{label}_rto_floor_lab_s"] = floor_s / scaling.time_dilation
-    return found
+        facts[f"{label}_rto_floor_lab_s"] = floor_s / scaling.time_dilation
+    return facts
 
 
 def _buffering(experiment: Experiment, byte_scale: float) -> dict[str, Any]:

@@ -62,16 +62,16 @@ def check_table(directory: Path, table: str) -> str:
     if not path.is_file():
         return f"{path.name} is missing"
     try:
-        found = pq.read_schema(path)
+        schema = pq.read_schema(path)
     except (pa.ArrowException, OSError) as error:
         return f"{path.name} cannot be read: {error}"
     later = set(SINCE.get(table, ()))
-    if set(found.names) | later != set(TABLES[table]):
-        return f"{path.name}: {_difference(set(found.names) | later, set(TABLES[table]))}"
+    if set(schema.names) | later != set(TABLES[table]):
+        return f"{path.name}: {_difference(set(schema.names) | later, set(TABLES[table]))}"
     wrong = [
-        f"{field.name} is {found.field(field.name).type}, not {field.type}"
+        f"{field.name} is {schema.field(field.name).type}, not {field.type}"
         for field in _schema(table)
-        if field.name in found.names and found.field(field.name).type != field.type
+        if field.name in schema.names and schema.field(field.name).type != field.type
     ]
     return f"{path.name}: {'; '.join(wrong)}" if wrong else ""
 

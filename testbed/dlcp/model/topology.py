@@ -1,4 +1,4 @@
-"""Which hosts and switches there are, and how they are linked. No device, no vendor, no emulator in it."""
+"""Hosts, switches and links of a network. No device, no vendor, no emulator in it."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class Graph(Frozen):
     @cached_property
     def neighbours(self) -> dict[str, tuple[str, ...]]:
         """Node → the nodes that a link joins it to, in the order of the links."""
-        found: dict[str, list[str]] = {node: [] for node in (*self.hosts, *self.switches)}
+        joined: dict[str, list[str]] = {node: [] for node in (*self.hosts, *self.switches)}
         for link in self.links:
-            found[link.a].append(link.b)
-            found[link.b].append(link.a)
-        return {node: tuple(others) for node, others in found.items()}
+            joined[link.a].append(link.b)
+            joined[link.b].append(link.a)
+        return {node: tuple(others) for node, others in joined.items()}
 
     def next_hops(self, switch: str, host: str) -> tuple[str, ...]:
         """The neighbours of `switch` on a shortest path to `host` (equal-cost multipath).
@@ -209,7 +209,7 @@ class AnyGraph(Frozen):
 
     @property
     def rate_bps(self) -> float:
-        """Of the slowest link that a host hangs on."""
+        """Rate of the slowest link of a host."""
         return self.graph.slowest_host_bps
 
 

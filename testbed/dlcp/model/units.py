@@ -60,8 +60,8 @@ def _parse(value: object, units: dict[str, float], kind: str, example: str) -> f
 def _near_unit(wrong: str, units: dict[str, float]) -> str:
     """The unit that was probably meant; empty when none is near. Case counts least: mbit/s is Mbit/s."""
     by_lower = {unit.lower(): unit for unit in reversed(units) if unit}
-    found = difflib.get_close_matches(wrong.lower(), by_lower, n=1, cutoff=0.5)
-    return by_lower[found[0]] if found else ""
+    matches = difflib.get_close_matches(wrong.lower(), by_lower, n=1, cutoff=0.5)
+    return by_lower[matches[0]] if matches else ""
 
 
 def parse_rate_bps(value: object) -> float:

@@ -1,4 +1,4 @@
-"""What moves over the fabric: training jobs (a layer profile, or a real training script) and background."""
+"""Traffic of the fabric: training jobs (a layer profile, or a real training script) and background."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Training(Frozen):
 
     predicts: what a label is. The table `training` has the test set's loss in nats a label (a text's bits per
     character are these ÷ ln 2), and as accuracy the share of labels that the model's first guess tells right.
-    compute_s: what an iteration computes for, in lab time: a worker that is done sooner waits, so that this machine's
+    compute_s: what an iteration computes for, in lab time: a worker that ends earlier waits, so that this machine's
     speed stays out of the result, and a step that takes longer is counted. A third of it is the forward pass, each
     layer an equal part (see job_spec.py). None: as long as it takes here, which no dilation stretches.
     strict_loss_bound, strict_source: as in Profile. classes: whether its samples have classes, by which a job may part
@@ -141,9 +141,9 @@ class Job(Frozen):
     the lab under this job. background, faults, port_buffer_bytes, buffering: instead of the experiment's, so that jobs
     can be points of an axis.
     beside: other jobs of the file, on other hosts, that run at the same time from the same instant on, each to its own
-    end; what they have beside themselves, and their own background and faults, does not count then. beside_scheme: the
-    label of the scheme that they run under, instead of this job's; switches do what this job's scheme asks for.
-    measured: false for a job that only runs beside others.
+    end; their own `beside`, background and faults do not count then. beside_scheme: the label of the scheme that they
+    run under, instead of this job's; switches do what this job's scheme asks for.
+    measured: false for a job that only runs at the same time as others.
     record_holes: note which packets of each push were never delivered, in the table `holes`.
     target_accuracy: of a real job, the test accuracy until which steps and time are counted; None = what all its runs
     reach. shards: which samples of a real job's data a worker has: its turns in one shuffle of all, or classes that the
@@ -172,14 +172,14 @@ class Job(Frozen):
     buffering: Buffering | None = None
 
     def scale(self, of_experiment: float) -> float:
-        """What its messages are divided by. of_experiment: the experiment's byte_scale."""
+        """Return the divisor of its messages. of_experiment: the experiment's byte_scale."""
         return (self.byte_scale or of_experiment) if self.byte_scaled else 1.0
 
 
 MOST_SOURCE_PORTS = 16
 """DLCP_SOURCE_PORTS_MOST of engine.h."""
 Magnitude = Literal["small", "large"]
-"""Of a packet's gradients, against the median of its layer."""
+"""Magnitude of a packet's gradients, against the median of its layer."""
 
 
 class Compression(Frozen):
@@ -193,7 +193,7 @@ class Compression(Frozen):
 
 
 MOST_WINDOW_PACKETS = 4096
-"""What a sender remembers: RECORDS_MOST of native/protocol/state.h."""
+"""Packets that a sender remembers: RECORDS_MOST of native/protocol/state.h."""
 MOST_DEMOTIONS = 6
 """DLCP_DEMOTIONS of protocol.h: seven queues carry data."""
 
@@ -243,7 +243,7 @@ class TimeBounds(Frozen):
 
 
 class TransportSettings(Frozen):
-    """What an agent must know to open its end of a scheme's transport. Pure data; sent to the agent as JSON.
+    """Settings with which an agent opens its end of a scheme's transport. Pure data; sent to the agent as JSON.
 
     kind: "tcp", "dlcp", or "masked": nothing is sent, and `mask` says what of the gradients is lost. The rest is used
     by the kind that knows it. Times are lab seconds; time_dilation: how many seconds of the host each takes, which
@@ -313,7 +313,7 @@ LINUX_TIME_SYSCTLS_NS = {"net.ipv4.tcp_comp_sack_delay_ns": 1_000_000, "net.ipv4
 
 
 class HostSettings(Frozen):
-    """What a scheme sets in a host's network stack: sysctls, and the floor of TCP's retransmission timer, in lab time
+    """Settings of a scheme in a host's network stack: sysctls, and the floor of TCP's retransmission timer, in lab time
     until it is `dilated`."""
 
     sysctls: dict[str, str] = Field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What there is to choose from: schemes, workloads, switches, topologies. Plain data, for a table or for JSON."""
+"""Catalogue of schemes, workloads, switches and topologies. Plain data, for a table or for JSON."""
 
 from __future__ import annotations
 
@@ -45,6 +45,14 @@ def overview(kind: Kind) -> Rows:
     return {"schemes": _schemes, "workloads": _workloads, "switches": _switches, "topologies": _topologies}[kind]()
 
 
+def summary(kind: Kind) -> Rows:
+    """One short row for each thing of a kind, for a terminal; `details` has the rest."""
+    if kind != "schemes":
+        return overview(kind)
+    classes = ((name, schemes.scheme_class(name)) for name in schemes.names())
+    return [{"name": name, "title": cls.title, "runs on": _short_substrates(cls)} for name, cls in classes]
+
+
 def details(kind: Kind, name: str) -> dict[str, Any]:
     """All about one thing: scalars, and lists of rows. Problem when there is none of that name."""
     known = [row["name"] for row in overview(kind)]
@@ -60,10 +68,10 @@ def details(kind: Kind, name: str) -> dict[str, Any]:
 
 
 def _schemes() -> Rows:
-    found = ((name, schemes.scheme_class(name)) for name in schemes.names())
+    classes = ((name, schemes.scheme_class(name)) for name in schemes.names())
     return [
         {"name": name, "title": kind.title, "mechanism": kind.mechanism, "substrates": _substrates(kind)}
-        for name, kind in found
+        for name, kind in classes
     ]
 
 
@@ -73,7 +81,7 @@ def _scheme(name: str) -> dict[str, Any]:
     defaults = kind().model_dump(mode="json", by_alias=True)
     knobs = [
         {"knob": key, "default": defaults[key], "meaning": field.description or ""}
-        for key, field in ((field.alias or own, field) for own, field in kind.model_fields.items())
+        for key, field in ((field.alias or field_name, field) for field_name, field in kind.model_fields.items())
     ]
     return {
         "name": name, "title": kind.title, "mechanism": kind.mechanism, "paper": kind.paper,
@@ -81,23 +89,29 @@ def _scheme(name: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _short_substrates(kind: type[Scheme]) -> str:
+    """Substrates of a scheme, and a mark where this machine cannot run it; the reason is shown with its details."""
+    names = ", ".join(names_for(needs_network=kind.needs_network))
+    return f"{names} (not on this machine)" if why_not(kind()) else names
+
+
 def _substrates(kind: type[Scheme]) -> str:
-    """Where a scheme runs, and why not on this machine."""
-    found, why = ", ".join(names_for(needs_network=kind.needs_network)), why_not(kind())
-    return f"{found}; unsupported here: {why}" if why else found
+    """Substrates of a scheme, and the reason why this machine cannot run it."""
+    names, why = ", ".join(names_for(needs_network=kind.needs_network)), why_not(kind())
+    return f"{names}; unsupported here: {why}" if why else names
 
 
 def _workloads() -> Rows:
     rows = []
     for name in workload_names():
         workload = _load(name)
-        what = (
+        size = (
             f"{workload.parameters:,} parameters in {len(workload.layers)} layers, times of {workload.device}, "
             f"{workload.source_quality}"
             if isinstance(workload, Profile)
             else f"trains on {workload.dataset} with {workload.script}: {workload.predicts}"
         )
-        rows.append({"name": name, "kind": workload.kind, "batch": workload.batch, "what": what})
+        rows.append({"name": name, "kind": workload.kind, "batch": workload.batch, "what": size})
     return rows + [{"name": name, "kind": "sizes", "batch": None, "what": _sizes(name)} for name in sizes_names()]
 
 
@@ -121,7 +135,7 @@ def _load_sizes(name: str) -> SizeTable:
 def _workload(name: str) -> dict[str, Any]:
     if name in sizes_names():
         table = _load_sizes(name)
-        points = [{"size": show_size(one.size_bytes), "share": show_fraction(one.share)} for one in table.points]
+        points = [{"size": show_size(point.size_bytes), "share": show_fraction(point.share)} for point in table.points]
         return {
             **table.model_dump(mode="json", exclude={"points"}), "mean": show_size(table.mean_bytes),
             "interpolation": "linear in the size between points; divided by an experiment's byte_scale",
@@ -159,10 +173,10 @@ def _switches() -> Rows:
     lacks = "dscp-override, pfc-headroom, pfc-watchdog"
     rows = [{"name": EMULATED, "is": "HTB and eBPF, on the substrate emulate", "status": "proven", "lacks": lacks}]
     for name in system_names():
-        found = load_system(name)
-        capabilities = found.capabilities
+        system = load_system(name)
+        capabilities = system.capabilities
         status = capabilities.status + ("" if capabilities.on_hardware else ", unproven on hardware")
-        lacks = ", ".join(word for feature in FEATURES if (word := _lack(found, feature)))
+        lacks = ", ".join(word for feature in FEATURES if (word := _lack(system, feature)))
         rows.append({"name": name, "is": capabilities.title, "status": status, "lacks": lacks})
     return rows
 
@@ -187,7 +201,7 @@ def _verdict(said: Native | Missing) -> str:
 
 
 def switch_sources() -> Rows:
-    """What the capabilities rest on, system by system."""
+    """Sources of the capabilities, system by system."""
     return [
         {"system": name, "source": short, "is": long}
         for name in system_names()
@@ -211,16 +225,16 @@ def _switch(name: str) -> dict[str, Any]:
             "drop_precedences": PRECEDENCES, "wred": True, "ecn": True,
             "load_balancing": ", ".join(get_args(LoadBalancing)), "made_of": "HTB and eBPF, on the substrate emulate",
         }  # fmt: skip
-    found = load_system(name)
-    capabilities = found.capabilities
+    system = load_system(name)
+    capabilities = system.capabilities
     features = []
     for feature in FEATURES:
-        said: dict[str, list[str]] = {}
+        notes: dict[str, list[str]] = {}
         for chip in capabilities.chips:
-            said.setdefault(found.verdict(feature, chip).model_dump_json(), []).append(chip)
-        for chips in said.values():
-            verdict = found.verdict(feature, chips[0])
-            where = f" ({', '.join(chips)})" if len(said) > 1 else ""
+            notes.setdefault(system.verdict(feature, chip).model_dump_json(), []).append(chip)
+        for chips in notes.values():
+            verdict = system.verdict(feature, chips[0])
+            where = f" ({', '.join(chips)})" if len(notes) > 1 else ""
             if isinstance(verdict, Native):
                 more = {"says": verdict.how, "source": verdict.source, "doubt_or_way_out": verdict.doubt}
             else:
@@ -229,22 +243,22 @@ def _switch(name: str) -> dict[str, Any]:
             features.append({"feature": feature + where, "has": _verdict(verdict), **more})
     return {
         "name": name, "is": capabilities.title, "status": capabilities.status, "proof": capabilities.proof,
-        "on_hardware": capabilities.on_hardware, "folder": str(found.folder),
+        "on_hardware": capabilities.on_hardware, "folder": str(system.folder),
         "thresholds_in": capabilities.units.thresholds.write,
         "sources": [{"source": short, "is": long} for short, long in capabilities.sources.items()],
-        "chips": [{"chip": chip, "title": one.title} for chip, one in capabilities.chips.items()],
+        "chips": [{"chip": chip, "title": entry.title} for chip, entry in capabilities.chips.items()],
         "features": features,
         "conflicts": [
             {
-                "conflict": one.name, "features": ", ".join(one.features), "within": one.within, "why": one.why,
-                "source": one.source, "way_out": one.way_out,
+                "conflict": entry.name, "features": ", ".join(entry.features), "within": entry.within, "why": entry.why,
+                "source": entry.source, "way_out": entry.way_out,
             }
-            for one in found.conflicts
+            for entry in system.conflicts
         ],
         "counters": [
-            {"counter": one.command, "per": one.per, "shows": ", ".join(one.shows), "source": one.source,
-             "needs": one.needs}
-            for one in found.counters
+            {"counter": entry.command, "per": entry.per, "shows": ", ".join(entry.shows), "source": entry.source,
+             "needs": entry.needs}
+            for entry in system.counters
         ],
     }  # fmt: skip
 
@@ -267,7 +281,7 @@ def _topology(name: str) -> dict[str, Any]:
     if name not in topology_names():
         return next(row for row in _topologies() if row["name"] == name)
     topology = _load_topology(name)
-    said = topology.model_dump(mode="json", by_alias=True, exclude={"hosts", "switches", "links"}, exclude_none=True)
+    values = topology.model_dump(mode="json", by_alias=True, exclude={"hosts", "switches", "links"}, exclude_none=True)
     links = [
         {
             "link": f"{link.a} - {link.b}",
@@ -279,7 +293,7 @@ def _topology(name: str) -> dict[str, Any]:
     graph = topology.graph
     return {
         "name": name, "file": str(TOPOLOGIES / f"{name}.yaml"), "what": _size(graph),
-        "rate_of_hosts": show_rate(graph.slowest_host_bps), **said,
+        "rate_of_hosts": show_rate(graph.slowest_host_bps), **values,
         "hosts": ", ".join(graph.hosts), "switches": ", ".join(graph.switches), "links": links,
     }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What commands print: tables and lines for a person, JSON for a program. No decision is made here."""
+"""Output of commands: tables and lines for a person, JSON for a program. No decision is made here."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def print_details(details: Mapping[str, Any]) -> None:
 
 
 def print_doctor(groups: Sequence[Group]) -> None:
-    """One line a check, the command that mends it beneath."""
+    """Print one line a check, and below it the command that fixes it."""
     out = console()
     for group in groups:
         out.print(f"[bold]{group.title}[/]" + ("" if group.needed else " (optional)"))
@@ -87,13 +87,13 @@ def print_doctor(groups: Sequence[Group]) -> None:
             mark = _mark(ok=check.ok, tried=check.tried, needed=group.needed)
             out.print(f"  {mark} {check.name:<20} {escape(check.detail)}", soft_wrap=True)
             if check.remedy and not check.ok:
-                out.print(f"          mend it: [bold]{escape(check.remedy)}[/]", soft_wrap=True)
+                out.print(f"          fix it: [bold]{escape(check.remedy)}[/]", soft_wrap=True)
     count = len(gaps(list(groups)))
     out.print("nothing is missing" if not count else f"{count} missing")
 
 
 def print_calibration(found: Calibration, kept: Path | None) -> None:
-    """What was measured, and whether it counts from here on."""
+    """Print what was measured, and whether later runs use it."""
     out = console()
     out.print(
         f"a packet takes {found.ends_us:.2f} µs of CPU at its two hosts and {found.hop_us:.2f} µs at each switch "
@@ -118,7 +118,7 @@ def _mark(*, ok: bool, tried: bool, needed: bool) -> str:
 
 
 def print_plan(outline: Outline) -> None:
-    """What would run, what the fabric stands for, and what it asks of this machine."""
+    """Print the runs to make, the lab equivalent of the fabric, and the load on this machine."""
     out, plan = console(), outline.plan
     print_summary(outline)
     out.print()
@@ -144,7 +144,7 @@ def print_plan(outline: Outline) -> None:
 
 
 def _print_costs(cost: Costs) -> None:
-    """What the loads rest on, and how to make it firmer."""
+    """Print what the loads are based on, and how to make them more exact."""
     out = console()
     text = f"a packet takes {cost.ends_s * 1e6:.3g} µs of CPU at its hosts and {cost.hop_s * 1e6:.3g} µs a switch"
     out.print(f"{text}: {escape(cost.source)}", soft_wrap=True)
@@ -197,35 +197,35 @@ def duration_words(time: Estimate) -> str:
 def print_status(found: Sequence[ExperimentStatus]) -> None:
     """Per experiment a table of job × scheme, and the reasons of what is not fine."""
     out = console()
-    for one in found:
-        out.print(f"[bold]{one.experiment}[/] in {one.folder}" + (" (running)" if one.running else ""))
+    for state in found:
+        out.print(f"[bold]{state.experiment}[/] in {state.folder}" + (" (running)" if state.running else ""))
         rows = [
             {
                 "job": row.job, "scheme": row.label, "ok": f"{row.counts.get('ok', 0)} of {row.repeats or '?'}",
                 **{name: row.counts.get(name, 0) for name in ("suspect", "failed", "unsupported")},
                 "missing": row.missing,
             }
-            for row in one.rows
+            for row in state.rows
         ]  # fmt: skip
         print_rows(rows)
-        for row in one.rows:
+        for row in state.rows:
             for reason in row.reasons:
                 out.print(f"  {row.job}, {escape(row.label)}, {escape(reason)}", soft_wrap=True)
-        for invalid in one.invalid:
+        for invalid in state.invalid:
             out.print(f"  [red]not a result[/]: {invalid.path}: {escape(invalid.why)}", soft_wrap=True)
-        if one.older:
-            out.print(f"  {one.older} results of an earlier version, another scale or other buffers are left out")
-        if one.unfinished and not one.running:
-            out.print(f"  {_count(one.unfinished, 'unfinished run')}; the next run, or dlcp clean, removes it")
+        if state.older:
+            out.print(f"  {state.older} results of an earlier version, another scale or other buffers are left out")
+        if state.unfinished and not state.running:
+            out.print(f"  {_count(state.unfinished, 'unfinished run')}; the next run, or dlcp clean, removes it")
 
 
 def status_data(found: Sequence[ExperimentStatus]) -> list[dict[str, Any]]:
     """For JSON."""
-    return [asdict(one) | {"rows": [asdict(row) | {"missing": row.missing} for row in one.rows]} for one in found]
+    return [asdict(state) | {"rows": [asdict(row) | {"missing": row.missing} for row in state.rows]} for state in found]
 
 
 def print_cleaning(cleaning: Cleaning, *, removed: bool) -> None:
-    """What went, or what would go."""
+    """Print the paths that were removed, or that would be."""
     out = console()
     for leftover in cleaning.leftovers:
         out.print(f"{leftover.what:<15} {show_size(leftover.size_bytes):>10}  {leftover.path}", soft_wrap=True)
@@ -267,33 +267,33 @@ def print_invariance(found: Mapping[str, Any]) -> None:
     """Cells of a sweep over time dilations, and what they say of the machine."""
     rows = [
         {
-            "scheme": one["label"],
-            "dilation": f"{one['dilation'] * found['time_dilation']:g}",
-            "busy loop": f"{one['planted']:.0%}" if one["planted"] else "",
-            "JCT ÷ dilation": "" if one["jct_lab_s"] is None else f"{one['jct_lab_s']:.3f} s",
-            "bias": "reference" if one["reference"] else _bias(one),
-            "ok": f"{one['ok']} of {one['ok'] + one['suspect'] + one['failed']}",
-            "objected": ", ".join(f"{name} {count}" for name, count in one["objected"].items()),
-            "verdict": "" if one["reference"] else one["verdict"],
+            "scheme": cell["label"],
+            "dilation": f"{cell['dilation'] * found['time_dilation']:g}",
+            "busy loop": f"{cell['planted']:.0%}" if cell["planted"] else "",
+            "JCT ÷ dilation": "" if cell["jct_lab_s"] is None else f"{cell['jct_lab_s']:.3f} s",
+            "bias": "reference" if cell["reference"] else _bias(cell),
+            "ok": f"{cell['ok']} of {cell['ok'] + cell['suspect'] + cell['failed']}",
+            "objected": ", ".join(f"{name} {count}" for name, count in cell["objected"].items()),
+            "verdict": "" if cell["reference"] else cell["verdict"],
         }
-        for one in found["cells"]
+        for cell in found["cells"]
     ]
     options, limit = found["options"], found["largest_bias"]
     print_rows(rows, title=f"{found['experiment']}, job {options['job']}: what the machine adds to a run")
-    said = (
+    summary = (
         f"{_count(found['runs'], 'run')} against dilation {max(options['dilations']) * found['time_dilation']:g}: "
         f"{found['false_ok']} believed with a bias beyond {limit:.0%}, {found['false_suspect']} suspect without one"
     )
     if found["unsettled"]:
-        said += (
+        summary += (
             f"; no search has chosen for {', '.join(found['unsettled'])} yet: the first value of each knob was taken"
         )
     if found["untrusted"]:
-        said += (
+        summary += (
             f"; no reference run of {', '.join(found['untrusted'])} was believed, so nothing can be said there: "
             "repeat on a quiet machine, or with a larger --dilation"
         )
-    console().print(escape(said), soft_wrap=True)
+    console().print(escape(summary), soft_wrap=True)
 
 
 def _bias(cell: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What a deployment prints: what changes, a line a phase, how it ended, and the way back. No decision is made here."""
+"""Output of a deployment: changes, a line a phase, the result, and the way back. No decision is made here."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ class DeployScreen:
         self._phase, self._switches, self._done, self._begun = "", 0, 0, 0.0
 
     def planned(self, rendered: Mapping[str, Rendered]) -> None:
-        """What differs from the intent, before anything is reached; what is the same on several, once."""
-        for (instead, why), names in _same({name: _degraded(one) for name, one in rendered.items()}):
+        """Print where configurations cannot match the intent, before a switch is contacted; each difference once."""
+        degradations = {name: _degraded(configuration) for name, configuration in rendered.items()}
+        for (instead, why), names in _same(degradations):
             self._say(f"[yellow]degraded[/] on {_listed(names, rendered)}: {escape(instead)}: {escape(why)}")
-        told = {name: [(one.what, one.intended, one.effective, one.why) for one in made.differences]
+        differences = {name: [(row.what, row.intended, row.effective, row.why) for row in made.differences]
                 for name, made in rendered.items()}  # fmt: skip
-        for (what, intended, effective, why), names in _same(told):
+        for (feature, intended, effective, why), names in _same(differences):
             where = escape(_listed(names, rendered))
-            self._say(f"{escape(what)}: {intended} intended, {effective} effective ({escape(why)}) on {where}")
+            self._say(f"{escape(feature)}: {intended} intended, {effective} effective ({escape(why)}) on {where}")
 
     def begins(self, phase: str, switches: int) -> None:
         """The phase before is over."""
@@ -118,18 +119,18 @@ def print_outcome(out: Console, lab: Lab, outcome: Outcome) -> None:
 
 def _degraded(rendered: Rendered) -> list[tuple[str, str]]:
     return [
-        (f"{one.feature}: {f'{one.where}: ' if one.where else ''}{one.instead}", one.why)
-        for one in rendered.degradations
+        (f"{lack.feature}: {f'{lack.where}: ' if lack.where else ''}{lack.instead}", lack.why)
+        for lack in rendered.degradations
     ]
 
 
 def _same(said: Mapping[str, Iterable[_Said]]) -> Iterable[tuple[_Said, list[str]]]:
-    """What is said of several, once, with their names."""
-    found: dict[_Said, list[str]] = {}
+    """Group equal entries of several switches: each entry once, with the names of its switches."""
+    groups: dict[_Said, list[str]] = {}
     for name, everything in said.items():
-        for one in everything:
-            found.setdefault(one, []).append(name)
-    return found.items()
+        for entry in everything:
+            groups.setdefault(entry, []).append(name)
+    return groups.items()
 
 
 def _listed(names: list[str], of: Mapping[str, object]) -> str:

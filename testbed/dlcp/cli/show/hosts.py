@@ -1,4 +1,4 @@
-"""What became of a lab's hosts, as a person reads it."""
+"""Output of `dlcp hosts`: the state of each host of a lab."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def print_hosts(outcome: HostsOutcome) -> None:
 
 
 def _grouped(hosts: dict[str, list[dict[str, Any]]], status: str) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for name, rows in hosts.items():
         for row in rows:
             if row["status"] == status:
-                found.setdefault(_told(row), []).append(name)
-    return found
+                groups.setdefault(_describe(row), []).append(name)
+    return groups
 
 
-def _told(row: dict[str, Any]) -> str:
+def _describe(row: dict[str, Any]) -> str:
     if row["status"] == "skipped":
         return f"{row['name']}: skipped, {row['reason']}"
     why = f" ({row['reason']})" if row.get("reason") else ""

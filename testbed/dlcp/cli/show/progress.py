@@ -1,4 +1,4 @@
-"""What a person sees while runs are made: a bar on a terminal, plain lines elsewhere."""
+"""Progress of runs: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PlainProgress:
 
     def again(self, count: int) -> None:
         """See runner.execute.Listener."""
-        self._console.print(_again(count), markup=False, soft_wrap=True)
+        self._console.print(_repeat_line(count), markup=False, soft_wrap=True)
 
     def begins(self, number: int, total: int, run: Run) -> OnProgress:
         """See runner.execute.Listener."""
@@ -73,7 +73,7 @@ class BarProgress:
 
     def again(self, count: int) -> None:
         """See runner.execute.Listener."""
-        self._console.print(_again(count), markup=False, soft_wrap=True)
+        self._console.print(_repeat_line(count), markup=False, soft_wrap=True)
         self._done.clear()
         if self._task is not None:
             self._bar.reset(self._task, total=count)
@@ -110,7 +110,7 @@ def progress_on(console: Console) -> PlainProgress | BarProgress:
 
 @contextmanager
 def measuring_on(console: Console) -> Iterator[OnProgress]:
-    """A bar on a terminal, else a line for each new step, for one measurement that is told share and text."""
+    """A bar on a terminal, else a line for each new step, for one measurement that reports its share and a text."""
     if not console.is_terminal:
         yield lambda share, text: console.print(f"{share:4.0%} {text}", markup=False, soft_wrap=True)
         return
@@ -122,7 +122,7 @@ def measuring_on(console: Console) -> Iterator[OnProgress]:
         yield lambda share, text: bar.update(task, completed=share, description=escape(text))
 
 
-def _again(count: int) -> str:
+def _repeat_line(count: int) -> str:
     return f"{count} suspect: the machine was too busy to be believed; making {'it' if count == 1 else 'them'} again"
 
 

@@ -1,4 +1,4 @@
-"""What a search tries and what came of it, as a person reads it."""
+"""Output of a search: the points it tries, and their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `dlcp switch` prints. No decision is made here."""
+"""Output of `dlcp switch`. No decision is made here."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _COLOURS = {"ok": "green", "deviates": "bold red", "inconclusive": "yellow", "un
 def print_verified(found: Sequence[Verified]) -> None:
     """For each QoS intent a table of rows, what the words of a verdict are, the curves, and how many rows say what."""
     out = console()
-    for number, one in enumerate(found):
-        names = ", ".join(one.labels)
+    for number, verified in enumerate(found):
+        names = ", ".join(verified.labels)
         out.print(("\n" if number else "") + f"[bold]QoS intent of {escape(names)}[/]")
-        _print_rows(out, _folded(one.rows))
-        _print_whys(out, one.rows)
-        _print_curves(out, one.rows)
-        told = ", ".join(f"{count} {verdict}" for verdict, count in counts(one.rows).items() if count)
-        out.print(f"{len(one.rows)} rows: {told} ({one.took_s:.0f} s)")
+        _print_rows(out, _folded(verified.rows))
+        _print_whys(out, verified.rows)
+        _print_curves(out, verified.rows)
+        totals = ", ".join(f"{count} {verdict}" for verdict, count in counts(verified.rows).items() if count)
+        out.print(f"{len(verified.rows)} rows: {totals} ({verified.took_s:.0f} s)")
 
 
 def print_rendered(found: Rendered, *, rollback: bool) -> None:
@@ -43,8 +43,9 @@ def print_rendered(found: Rendered, *, rollback: bool) -> None:
     for lack in found.degradations:
         where = f"{lack.where}: " if lack.where else ""
         tell(f"[yellow]degraded[/]: {lack.feature}: {escape(f'{where}{lack.instead}: {lack.why} [{lack.source}]')}")
-    for one in found.differences:
-        tell(f"{escape(one.what)}: {one.intended} intended, {one.effective} effective ({escape(one.why)})")
+    for difference in found.differences:
+        values = f"{difference.intended} intended, {difference.effective} effective"
+        tell(f"{escape(difference.what)}: {values} ({escape(difference.why)})")
     for note in found.notes:
         tell(f"note: {escape(note)}")
 
@@ -79,14 +80,14 @@ def _merged(group: list[Row]) -> Row:
         return first
     places = list(dict.fromkeys(row.where for row in group))
     where = first.where if len(places) == 1 else f"{first.where} … ({len(places)})"
-    measured, what, tolerance = first.measured, first.what, first.tolerance
+    measured, subject, tolerance = first.measured, first.what, first.tolerance
     if first.check == "rate" and not first.data["at_least"]:
         off = [row.data["measured_bps"] / row.data["rate_bps"] - 1 for row in group]
         measured, tolerance = f"{min(off):+.2%} … {max(off):+.2%}", max(row.tolerance for row in group)
     if first.check == "strict priority":
-        what = f"{len(group)} pairs of queues"
+        subject = f"{len(group)} pairs of queues"
         measured = _out_of_order(group)
-    return Row(first.check, where, what, first.intended, measured, tolerance, first.verdict, first.why)
+    return Row(first.check, where, subject, first.intended, measured, tolerance, first.verdict, first.why)
 
 
 def _out_of_order(group: Sequence[Row]) -> str:
@@ -112,12 +113,12 @@ def _print_rows(out: Console, rows: Sequence[Row]) -> None:
 
 def _print_whys(out: Console, rows: Sequence[Row]) -> None:
     """Everything that is not ok, in words; places with the same words on one line."""
-    told: dict[tuple[str, str, str], list[str]] = {}
+    places_of: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
         if row.verdict != "ok":
-            told.setdefault((row.verdict, row.check, row.why), []).append(f"{row.where} {row.what}".strip())
+            places_of.setdefault((row.verdict, row.check, row.why), []).append(f"{row.where} {row.what}".strip())
     for verdict in VERDICTS:
-        for (which, check, why), places in told.items():
+        for (which, check, why), places in places_of.items():
             if which == verdict:
                 where = "; ".join(places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
                 out.print(f"[{_COLOURS[verdict]}]{verdict}[/] {escape(f'{check}, {where}: {why}')}", soft_wrap=True)
@@ -136,9 +137,9 @@ def _print_curves(out: Console, rows: Sequence[Row]) -> None:
         for _ in bins:
             table.add_column(justify="right", min_width=5)
         out.print(f"{escape(row.where)}, {row.check}, {row.what}: {row.data['samples']} samples")
-        table.add_row("  up to kB", *(f"{one['to_bytes'] / 1000:.1f}" for one in bins), style="dim")
-        table.add_row("  measured", *(_struck(one) for one in bins))
-        table.add_row("  intended", *(f"{100 * one['intended']:.0f}" for one in bins))
+        table.add_row("  up to kB", *(f"{bin_['to_bytes'] / 1000:.1f}" for bin_ in bins), style="dim")
+        table.add_row("  measured", *(_struck(bin_) for bin_ in bins))
+        table.add_row("  intended", *(f"{100 * bin_['intended']:.0f}" for bin_ in bins))
         out.print(table)
 
 

@@ -30,7 +30,7 @@ AGENT_SOCKET = "/run/dlcp/agent.sock"
 AgentWay = Literal["ssh", "unit"]
 """How runs get an agent on a host: the SSH user's own process, or one that systemd starts at a connection."""
 FILL_IN = "FILL IN"
-"""What a value, or a port's name, begins with that a person must still say."""
+"""Prefix of a value, or a port's name, that a person must still fill in."""
 _SECRET = re.compile(r"(password|passwd|_pass|secret|token)$")
 
 
@@ -60,7 +60,7 @@ class Login(Frozen):
 
 
 class SwitchWords(Frozen):
-    """What an inventory says of a switch. Sizes as in Device. ports: port → the node at its other end.
+    """Variables of a switch in an inventory. Sizes as in Device. ports: port → the node at its other end.
 
     dlcp_python, dlcp_state: of a system that runs dlcp itself (linux): a Python that has it, and the folder that it
     keeps its state in (None = the usual one). A word that begins with dlcp_<system>_ is for that system's role alone.
@@ -85,7 +85,7 @@ class SwitchWords(Frozen):
 
 
 class HostWords(Frozen):
-    """What an inventory says of a host. dlcp_address: of dlcp_interface, on the fabric. dlcp_python: as of a switch.
+    """Variables of a host in an inventory. dlcp_address: of dlcp_interface, on the fabric. dlcp_python: as of a switch.
     dlcp_agent: unit where playbooks/hosts.yml is to install the agent's unit, and runs are to use it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
@@ -148,7 +148,7 @@ class Lab:
 
 
 class LabWords(Frozen):
-    """What an inventory says of the whole lab. dlcp_topology: a name in testbed/topologies, or a topology.
+    """Variables of the whole lab in an inventory. dlcp_topology: a name in testbed/topologies, or a topology.
 
     dlcp_known_hosts, and the key files of devices: relative to the inventory.
     """

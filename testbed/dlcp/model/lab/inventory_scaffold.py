@@ -51,14 +51,14 @@ def new_inventory(name: str, topology: str | Mapping[str, Any], graph: Graph, kn
     shared = _vars(given, "all", "vars")
     groups: dict[str, Any] = {}
     for group, nodes, gaps in ((SWITCHES, graph.switches, _OF_SWITCHES), (HOSTS, graph.hosts, _OF_HOSTS)):
-        own = _vars(given, "all", "children", group, "vars")
-        said = {node: _vars(given, "all", "children", group, "hosts", node) for node in nodes}
+        group_vars = _vars(given, "all", "children", group, "vars")
+        node_vars = {node: _vars(given, "all", "children", group, "hosts", node) for node in nodes}
         open_gaps = {
             word: gap for word, gap in gaps.items()
-            if word not in shared and not all(word in said[node] for node in nodes)
+            if word not in shared and not all(word in node_vars[node] for node in nodes)
         }  # fmt: skip
-        hosts = {node: _node(group, node, graph, said[node]) for node in nodes}
-        groups[group] = {**({"vars": {**open_gaps, **own}} if open_gaps or own else {}), "hosts": hosts}
+        hosts = {node: _node(group, node, graph, node_vars[node]) for node in nodes}
+        groups[group] = {**({"vars": {**open_gaps, **group_vars}} if open_gaps or group_vars else {}), "hosts": hosts}
     first = {"dlcp_lab": shared.get("dlcp_lab", _lab_name(name)), "dlcp_topology": topology}
     return {"all": {"vars": {**first, **_OF_ALL, **shared, "dlcp_topology": topology}, "children": groups}}
 

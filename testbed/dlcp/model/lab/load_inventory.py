@@ -36,7 +36,7 @@ from dlcp.model.units import WRITTEN
 from dlcp.paths import SWITCH_CONFIGS
 
 OURS = "dlcp_"
-"""What our words begin with: another word that begins so is a mistake."""
+"""Prefix of the variables of dlcp: an unknown variable with it is a mistake."""
 
 
 def load_inventory(path: Path) -> Lab:
@@ -79,18 +79,18 @@ class _Reader:
         self._complete(SWITCHES, switches, graph.switches)
         self._complete(HOSTS, hosts, graph.hosts)
         self._unique(switches, hosts, words)
-        found = Lab(
+        read = Lab(
             name=words.dlcp_lab, path=self.document.path, graph=graph, networks=words.dlcp_networks,
             switches=self._switches(switches, graph, words),
             hosts={
                 name: LabHost(
-                    name, self._login(said, words), said.dlcp_interface, said.dlcp_address, said.dlcp_python,
-                    said.dlcp_agent,
+                    name, self._login(entry, words), entry.dlcp_interface, entry.dlcp_address, entry.dlcp_python,
+                    entry.dlcp_agent,
                 )
-                for name, said in hosts.items() if said is not None
+                for name, entry in hosts.items() if entry is not None
             },
         )  # fmt: skip
-        return None if self.notes.problems else found
+        return None if self.notes.problems else read
 
     def _refuse_connection_words(self, loc: Loc) -> None:
         """Note every word at `loc` and below that would change how devices are reached."""
@@ -101,8 +101,8 @@ class _Reader:
                 self.notes.wrong((*loc, word), f"`{word}` is the playbooks' to say, not an inventory's", hint, key=True)
             if word == EXTRA_ARGS and "{{" not in str(data[word]):  # a template is Ansible's: dlcp_plan reads its value
                 for option in refused_ssh_options(str(data[word])):
-                    what = f"`{option}` in `{word}` would change which device is reached, or whose host key counts"
-                    self.notes.wrong((*loc, word), what, "remove it; a jump host is `-J jump`")
+                    problem = f"`{option}` in `{word}` would change which device is reached, or whose host key counts"
+                    self.notes.wrong((*loc, word), problem, "remove it; a jump host is `-J jump`")
             self._refuse_connection_words((*loc, word))
 
     def _check_path(self, loc: Loc, path: Path) -> Path:
@@ -124,20 +124,20 @@ class _Reader:
         return {name: self._words((*loc, "hosts", name), shared, kind) for name in members}
 
     def _vars(self, loc: Loc) -> dict[str, Any]:
-        found = self.document.get(loc)
-        return found if isinstance(found, dict) else {}
+        entry = self.document.get(loc)
+        return entry if isinstance(entry, dict) else {}
 
     def _words(self, loc: Loc, shared: dict[str, Any], kind: Any) -> Any:
-        own = self._vars(loc)
+        entry = self._vars(loc)
         lab_words = set(LabWords.model_fields) if kind is not LabWords else set()
-        for word in own:
+        for word in entry:
             if isinstance(word, str) and word.startswith(OURS) and word not in kind.model_fields and not _of_role(word):
                 elsewhere = {*LabWords.model_fields, *SwitchWords.model_fields, *HostWords.model_fields}
                 if word not in elsewhere or word in lab_words:
                     known = [name for name in kind.model_fields if name.startswith(OURS)]
                     self.notes.wrong((*loc, word), f"unknown word `{word}`", did_you_mean(word, known), key=True)
         try:
-            return TypeAdapter(kind).validate_python({**shared, **own}, context=WRITTEN)
+            return TypeAdapter(kind).validate_python({**shared, **entry}, context=WRITTEN)
         except ValidationError as error:
             self.notes.problems += explain(self.document, error, kind, loc)
             return None
@@ -174,48 +174,48 @@ class _Reader:
 
     def _unique(self, switches: dict[str, Any], hosts: dict[str, Any], words: LabWords) -> None:
         """Two devices at one address would be configured twice; one outside of the lab, by mistake."""
-        members = [(SWITCHES, name, one) for name, one in switches.items()]
-        members += [(HOSTS, name, one) for name, one in hosts.items()]
-        logins = Counter((one.ansible_host, one.ansible_port) for _, _, one in members if one)
-        on_fabric = Counter(one.dlcp_address for one in hosts.values() if one)
+        members = [(SWITCHES, name, switch) for name, switch in switches.items()]
+        members += [(HOSTS, name, host) for name, host in hosts.items()]
+        logins = Counter((member.ansible_host, member.ansible_port) for _, _, member in members if member)
+        on_fabric = Counter(host.dlcp_address for host in hosts.values() if host)
         networks = [ipaddress.ip_network(network) for network in words.dlcp_networks]
-        for group, name, one in members:
-            if one is None:
+        for group, name, member in members:
+            if member is None:
                 continue
             loc: Loc = ("all", "children", group, "hosts", name)
-            if not any(ipaddress.ip_address(one.ansible_host) in network for network in networks):
-                what = f"{one.ansible_host} is in none of the lab's networks ({', '.join(words.dlcp_networks)})"
-                self.notes.wrong((*loc, "ansible_host"), what, "correct it, or add its network to `dlcp_networks`")
-            if logins[(one.ansible_host, one.ansible_port)] > 1:
+            if not any(ipaddress.ip_address(member.ansible_host) in network for network in networks):
+                problem = f"{member.ansible_host} is in none of the lab's networks ({', '.join(words.dlcp_networks)})"
+                self.notes.wrong((*loc, "ansible_host"), problem, "correct it, or add its network to `dlcp_networks`")
+            if logins[(member.ansible_host, member.ansible_port)] > 1:
                 self.notes.wrong(
-                    (*loc, "ansible_host"), f"another device has {one.ansible_host} port {one.ansible_port} too"
+                    (*loc, "ansible_host"), f"another device has {member.ansible_host} port {member.ansible_port} too"
                 )
-            if group == HOSTS and on_fabric[one.dlcp_address] > 1:
-                self.notes.wrong((*loc, "dlcp_address"), f"another host has {one.dlcp_address} too")
+            if group == HOSTS and on_fabric[member.dlcp_address] > 1:
+                self.notes.wrong((*loc, "dlcp_address"), f"another host has {member.dlcp_address} too")
 
     def _system_known(self, name: str, system: str) -> bool:
         known = _systems()
         if system not in known:
-            own: Loc = ("all", "children", SWITCHES, "hosts", name, "dlcp_system")
+            own_loc: Loc = ("all", "children", SWITCHES, "hosts", name, "dlcp_system")
             shared: Loc = ("all", "children", SWITCHES, "vars", "dlcp_system")
-            loc = own if own in self.document.values or shared not in self.document.values else shared
+            loc = own_loc if own_loc in self.document.values or shared not in self.document.values else shared
             self.notes.wrong(loc, f"no such switch system: {system!r}", did_you_mean(system, known))
         return system in known
 
     def _switches(self, said: dict[str, Any], graph: Graph, words: LabWords) -> dict[str, LabSwitch]:
-        found = {}
-        for name, one in said.items():
-            if one is None or name not in graph.switches:
+        lab_switches = {}
+        for name, entry in said.items():
+            if entry is None or name not in graph.switches:
                 continue
-            if not all((self._system_known(name, one.dlcp_system), self._wired(name, one, graph))):
+            if not all((self._system_known(name, entry.dlcp_system), self._wired(name, entry, graph))):
                 continue
-            rates = {port: graph.link_rate_bps(name, other) for port, other in one.dlcp_ports.items()}
+            rates = {port: graph.link_rate_bps(name, other) for port, other in entry.dlcp_ports.items()}
             loc: Loc = ("all", "children", SWITCHES, "hosts", name)
             try:
                 device = Device(
-                    name=name, system=one.dlcp_system, chip=one.dlcp_chip, ports=rates,
-                    management=one.dlcp_management, buffer=one.dlcp_buffer, port_buffer=one.dlcp_port_buffer,
-                    queue=one.dlcp_queue, cell=one.dlcp_cell,
+                    name=name, system=entry.dlcp_system, chip=entry.dlcp_chip, ports=rates,
+                    management=entry.dlcp_management, buffer=entry.dlcp_buffer, port_buffer=entry.dlcp_port_buffer,
+                    queue=entry.dlcp_queue, cell=entry.dlcp_cell,
                 )  # fmt: skip
             except ValidationError as error:
                 self.notes.problems += [
@@ -226,13 +226,18 @@ class _Reader:
                 ]
                 continue
             where = self.document.where(loc, key=True)
-            found[name] = LabSwitch(
-                device, self._login(one, words), dict(one.dlcp_ports), one.dlcp_python, where, one.dlcp_state
+            lab_switches[name] = LabSwitch(
+                device,
+                self._login(entry, words),
+                dict(entry.dlcp_ports),
+                entry.dlcp_python,
+                where,
+                entry.dlcp_state,
             )
-        return found
+        return lab_switches
 
     def _wired(self, name: str, one: SwitchWords, graph: Graph) -> bool:
-        """Whether every link of the topology has its port, and every port its link."""
+        """Return true if every link of the topology has its port, and every port its link."""
         loc: Loc = ("all", "children", SWITCHES, "hosts", name, "dlcp_ports")
         before = len(self.notes.problems)
         ends = Counter(one.dlcp_ports.values())
@@ -266,5 +271,5 @@ def _systems() -> list[str]:
 
 
 def _of_role(word: str) -> bool:
-    """Whether a word is for one system's role alone."""
+    """Return true if a variable is for one system's role alone."""
     return any(word.startswith(f"{OURS}{system}_") for system in _systems())

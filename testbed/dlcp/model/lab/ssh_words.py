@@ -59,5 +59,7 @@ def refused_ssh_options(arguments: str) -> list[str]:
     refused = [f"{flag} {value}" for flag, value in options if flag in _REFUSED_FLAGS]
     # ssh takes `Name=value`, `Name value` and `Name = "value"`, and letters of either case.
     settings = [value for flag, value in options if flag == "-o"]
-    refused += [f"-o {one}" for one in settings if re.split(r"[\s=]", one.strip())[0].lower() in _REFUSED_OPTIONS]
+    refused += [
+        f"-o {setting}" for setting in settings if re.split(r"[\s=]", setting.strip())[0].lower() in _REFUSED_OPTIONS
+    ]
     return refused + names

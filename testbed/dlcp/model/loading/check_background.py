@@ -1,4 +1,4 @@
-"""What must agree in an experiment's background traffic, beyond the type of each value."""
+"""Consistency of an experiment's background traffic, beyond the type of each value."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ def check_background(
 ) -> None:
     """Problems and warnings of every entry. graph: None when the topology cannot be read. stem: where they stand."""
     for i, entry in entries.items():
-        here: Loc = (*stem, i)
+        entry_loc: Loc = (*stem, i)
         hosts = graph.hosts if graph is not None else None
-        check_hosts(notes, (*here, "sources"), entry.sources, hosts)
-        check_hosts(notes, (*here, "sinks"), entry.sinks, hosts)
+        check_hosts(notes, (*entry_loc, "sources"), entry.sources, hosts)
+        check_hosts(notes, (*entry_loc, "sinks"), entry.sinks, hosts)
         known = graph if graph is not None and {*entry.sources, *entry.sinks} <= {*graph.hosts} else None
         if isinstance(entry, Incast):
-            _check_incast(notes, here, entry)
+            _check_incast(notes, entry_loc, entry)
         else:
-            _check_partners(notes, here, entry)
+            _check_partners(notes, entry_loc, entry)
         if isinstance(entry, Poisson):
-            _check_poisson(notes, here, entry, known)
+            _check_poisson(notes, entry_loc, entry, known)
         if isinstance(entry, Constant) and known is not None:
-            _check_constant(notes, here, entry, known)
+            _check_constant(notes, entry_loc, entry, known)
         if entry.queue == CONTROL_QUEUE:
-            what = f"queue {CONTROL_QUEUE} is for control packets: this background delays every acknowledgement"
-            notes.warn((*here, "queue"), what, f"0 to {CONTROL_QUEUE - 1}")
+            problem = f"queue {CONTROL_QUEUE} is for control packets: this background delays every acknowledgement"
+            notes.warn((*entry_loc, "queue"), problem, f"0 to {CONTROL_QUEUE - 1}")
 
 
 def _check_incast(notes: Notes, here: Loc, incast: Incast) -> None:
@@ -55,8 +55,8 @@ def _check_incast(notes: Notes, here: Loc, incast: Incast) -> None:
 def _check_partners(notes: Notes, here: Loc, entry: Any) -> None:
     for j, source in enumerate(entry.sources):
         if not partners(entry, source):
-            what = f"{source} is the only sink too: it has nobody to send to"
-            notes.wrong((*here, "sources", j), what, "name another sink")
+            problem = f"{source} is the only sink too: it has nobody to send to"
+            notes.wrong((*here, "sources", j), problem, "name another sink")
 
 
 def _check_poisson(notes: Notes, here: Loc, entry: Poisson, graph: Graph | None) -> None:
@@ -72,8 +72,10 @@ def _check_poisson(notes: Notes, here: Loc, entry: Poisson, graph: Graph | None)
         )
         share = coming / graph.host_link(sink).rate_bps
         if share >= 1:
-            what = f"load {show_fraction(entry.load)} of the sources' links is {show_fraction(share)} of {sink}'s link"
-            notes.warn((*here, "load"), what, "more sinks, or a lower load: its queue only grows")
+            problem = (
+                f"load {show_fraction(entry.load)} of the sources' links is {show_fraction(share)} of {sink}'s link"
+            )
+            notes.warn((*here, "load"), problem, "more sinks, or a lower load: its queue only grows")
             return
 
 
@@ -81,6 +83,8 @@ def _check_constant(notes: Notes, here: Loc, entry: Constant, graph: Graph) -> N
     for source in entry.sources:
         going, link = entry.rate_bps * len(partners(entry, source)), graph.host_link(source).rate_bps
         if going > link:
-            what = f"{show_rate(entry.rate_bps)} to each sink is {show_rate(going)} from {source}, on {show_rate(link)}"
-            notes.warn((*here, "rate"), what, "the rest is dropped where it starts: a lower rate, or fewer sinks")
+            problem = (
+                f"{show_rate(entry.rate_bps)} to each sink is {show_rate(going)} from {source}, on {show_rate(link)}"
+            )
+            notes.warn((*here, "rate"), problem, "the rest is dropped where it starts: a lower rate, or fewer sinks")
             return

@@ -1,4 +1,4 @@
-"""Jobs that run beside others: are they there, and do they leave each other's hosts alone?"""
+"""Jobs that run at the same time: they exist, and no host belongs to two of them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def check_beside(notes: Notes, parts: Parts, labels: Sequence[str]) -> None:
     used = {name for job in parts.jobs.values() if job.measured for name in job.beside}
     for name, job in parts.jobs.items():
         if not job.measured and name not in used:
-            what = f"job {name!r} is not measured and no measured job has it beside: it would never run"
-            notes.wrong(("jobs", name, "measured"), what, f"write `beside: [{name}]` in a job, or measured: true")
+            problem = f"job {name!r} is not measured and no measured job names it in `beside`: it would never run"
+            notes.wrong(("jobs", name, "measured"), problem, f"write `beside: [{name}]` in a job, or measured: true")
 
 
 def _check_named(notes: Notes, name: str, job: Job, parts: Parts) -> None:
     for i, other in enumerate(job.beside):
-        here: Loc = ("jobs", name, "beside", i)
+        entry_loc: Loc = ("jobs", name, "beside", i)
         if other not in parts.job_names:
-            notes.wrong(here, f"no job is called {other!r}", did_you_mean(other, parts.job_names))
+            notes.wrong(entry_loc, f"no job is called {other!r}", did_you_mean(other, parts.job_names))
         elif other == name:
-            notes.wrong(here, f"job {name!r} cannot run beside itself", "name another job")
+            notes.wrong(entry_loc, f"job {name!r} cannot run at the same time as itself", "name another job")
         elif other in job.beside[:i]:
-            notes.wrong(here, f"{other} is named twice", "keep one of them")
+            notes.wrong(entry_loc, f"{other} is named twice", "keep one of them")
 
 
 def _check_hosts(notes: Notes, name: str, job: Job, parts: Parts) -> None:
@@ -41,11 +41,11 @@ def _check_hosts(notes: Notes, name: str, job: Job, parts: Parts) -> None:
     for i, other in enumerate(job.beside):
         if other == name or other not in parts.jobs or other in job.beside[:i]:
             continue
-        theirs = parts.jobs[other]
-        for host in dict.fromkeys((*theirs.workers, *theirs.servers)):
+        other_job = parts.jobs[other]
+        for host in dict.fromkeys((*other_job.workers, *other_job.servers)):
             if host in taken:
-                what = f"{other} has {host}, which job {taken[host]!r} has at the same time"
-                notes.wrong(("jobs", name, "beside", i), what, "jobs side by side need hosts of their own")
+                problem = f"{other} has {host}, which job {taken[host]!r} has at the same time"
+                notes.wrong(("jobs", name, "beside", i), problem, "jobs side by side need hosts of their own")
                 break
             taken[host] = other
 
@@ -53,9 +53,9 @@ def _check_hosts(notes: Notes, name: str, job: Job, parts: Parts) -> None:
 def _check_scheme(notes: Notes, name: str, job: Job, labels: Sequence[str]) -> None:
     if job.beside_scheme is None:
         return
-    here: Loc = ("jobs", name, "beside_scheme")
+    loc: Loc = ("jobs", name, "beside_scheme")
     if not job.beside:
-        notes.wrong(here, "nothing runs beside this job", "name a job in `beside`, or leave it out")
+        notes.wrong(loc, "no other job runs at the same time as this one", "name a job in `beside`, or leave it out")
     elif job.beside_scheme not in labels:
-        what = f"no scheme is labelled {job.beside_scheme!r}"
-        notes.wrong(here, what, did_you_mean(job.beside_scheme, labels))
+        problem = f"no scheme is labelled {job.beside_scheme!r}"
+        notes.wrong(loc, problem, did_you_mean(job.beside_scheme, labels))

@@ -1,4 +1,4 @@
-"""What must agree across an experiment file, beyond the type of each value."""
+"""Consistency of an experiment file, beyond the type of each value."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ def _check_scaling(notes: Notes, parts: Parts, graph: Graph) -> None:
     if parts.scaling is None:
         return
     scaling, link_rate_bps = parts.scaling, graph.slowest_host_bps
-    alike = all(graph.host_link(host).rate_bps == link_rate_bps for host in graph.hosts)
-    links, stand = ("links", "stand") if alike else ("the slowest host link", "stands")
+    equal_rates = all(graph.host_link(host).rate_bps == link_rate_bps for host in graph.hosts)
+    links, stand = ("links", "stand") if equal_rates else ("the slowest host link", "stands")
     stands_for = link_rate_bps * scaling.byte_scale * scaling.time_dilation
     if abs(stands_for - scaling.lab_rate_bps) > 1e-6 * stands_for:
-        what = (
+        problem = (
             f"lab_rate is {show_rate(scaling.lab_rate_bps)}, but {links} of {show_rate(link_rate_bps)} × byte_scale "
             f"{scaling.byte_scale:g} × time_dilation {scaling.time_dilation:g} {stand} for {show_rate(stands_for)}"
         )
-        notes.wrong(("scaling", "lab_rate"), what, "change one of the four so that they agree")
+        notes.wrong(("scaling", "lab_rate"), problem, "change one of the four so that they agree")
 
 
 def _check_buffer(notes: Notes, loc: Loc, buffer: int | None) -> None:
@@ -79,36 +79,36 @@ def _check_buffer(notes: Notes, loc: Loc, buffer: int | None) -> None:
         return
     enough = f"{MIN_BUFFER_PACKETS} packets ({show_size(MIN_BUFFER_PACKETS * FRAME_BYTES)}) or more"
     if buffer < FRAME_BYTES:
-        what = f"port_buffer {show_size(buffer)} cannot hold one frame of {FRAME_BYTES} B"
-        notes.wrong(loc, what, enough)
+        problem = f"port_buffer {show_size(buffer)} cannot hold one frame of {FRAME_BYTES} B"
+        notes.wrong(loc, problem, enough)
     elif buffer < MIN_BUFFER_PACKETS * FRAME_BYTES:
-        what = f"port_buffer {show_size(buffer)} is {buffer // FRAME_BYTES} packets: every burst overflows it"
-        notes.warn(loc, what, enough)
+        problem = f"port_buffer {show_size(buffer)} is {buffer // FRAME_BYTES} packets: every burst overflows it"
+        notes.warn(loc, problem, enough)
 
 
 def _check_job(notes: Notes, name: str, job: Job, hosts: Sequence[str] | None) -> None:
-    here: Loc = ("jobs", name)
-    _check_hosts(notes, (*here, "workers"), job.workers, hosts)
-    _check_hosts(notes, (*here, "servers"), job.servers, hosts)
+    job_loc: Loc = ("jobs", name)
+    _check_hosts(notes, (*job_loc, "workers"), job.workers, hosts)
+    _check_hosts(notes, (*job_loc, "servers"), job.servers, hosts)
     for i, server in enumerate(job.servers):
         if server in job.workers:
-            notes.wrong((*here, "servers", i), f"{server} is a worker of this job already", "one host, one rank")
+            notes.wrong((*job_loc, "servers", i), f"{server} is a worker of this job already", "one host, one rank")
     if job.warmup_iterations >= job.iterations:
-        what = f"warmup_iterations {job.warmup_iterations} leave nothing of {job.iterations} iterations to measure"
-        loc = (*here, "warmup_iterations")
-        shown = loc if notes.document.get(loc) is not None else (*here, "iterations")
-        notes.wrong(shown, what, "more iterations, or fewer to warm up")
+        problem = f"warmup_iterations {job.warmup_iterations} leave nothing of {job.iterations} iterations to measure"
+        loc = (*job_loc, "warmup_iterations")
+        shown = loc if notes.document.get(loc) is not None else (*job_loc, "iterations")
+        notes.wrong(shown, problem, "more iterations, or fewer to warm up")
 
 
 def _check_learning(notes: Notes, name: str, job: Job, workload: Workload | None) -> None:
-    """What only a job can mean that learns."""
-    here: Loc = ("jobs", name)
+    """Refuse settings of learning in a job that does not learn."""
+    job_loc: Loc = ("jobs", name)
     if isinstance(workload, Profile) and job.target_accuracy is not None:
-        what = f"workload {workload.name} trains nothing, so it reaches no accuracy"
-        notes.wrong((*here, "target_accuracy"), what, "leave it out, or name a workload of kind training")
+        problem = f"workload {workload.name} trains nothing, so it reaches no accuracy"
+        notes.wrong((*job_loc, "target_accuracy"), problem, "leave it out, or name a workload of kind training")
     if workload is not None and job.shards == "by-class" and not (isinstance(workload, Training) and workload.classes):
-        what = f"workload {workload.name} has no samples with classes that workers could share out"
-        notes.wrong((*here, "shards"), what, "leave it out, or name a workload with classes: true")
+        problem = f"workload {workload.name} has no samples with classes that workers could share out"
+        notes.wrong((*job_loc, "shards"), problem, "leave it out, or name a workload with classes: true")
 
 
 def _check_compute(notes: Notes, name: str, job: Job, parts: Parts) -> None:
@@ -131,14 +131,14 @@ def _check_byte_scale(notes: Notes, name: str, job: Job, workload: Workload | No
 
 def _check_own(notes: Notes, name: str, job: Job, graph: Graph | None, parts: Parts) -> None:
     """Check the background, the faults and the buffers of switches that a job has instead of the experiment's."""
-    here: Loc = ("jobs", name)
-    _check_buffer(notes, (*here, "port_buffer"), job.port_buffer_bytes)
+    job_loc: Loc = ("jobs", name)
+    _check_buffer(notes, (*job_loc, "port_buffer"), job.port_buffer_bytes)
     if parts.pfc is not None and job.port_buffer_bytes is not None:
-        check_pfc_room(notes, (*here, "port_buffer"), parts.pfc, graph, job.port_buffer_bytes, _dilation(parts))
+        check_pfc_room(notes, (*job_loc, "port_buffer"), parts.pfc, graph, job.port_buffer_bytes, _dilation(parts))
     if job.buffering is not None:
-        check_buffering_of_job(notes, (*here, "buffering"), job.buffering, parts.shared_buffer, parts.queues)
-    check_background(notes, dict(enumerate(job.background or ())), graph, _check_hosts, (*here, "background"))
-    check_faults(notes, dict(enumerate(job.faults or ())), graph, parts.time_limit_s, (*here, "faults"))
+        check_buffering_of_job(notes, (*job_loc, "buffering"), job.buffering, parts.shared_buffer, parts.queues)
+    check_background(notes, dict(enumerate(job.background or ())), graph, _check_hosts, (*job_loc, "background"))
+    check_faults(notes, dict(enumerate(job.faults or ())), graph, parts.time_limit_s, (*job_loc, "faults"))
 
 
 def _dilation(parts: Parts) -> float:
@@ -159,8 +159,8 @@ def _check_reduced(notes: Notes, parts: Parts) -> None:
         if label not in labels:
             notes.wrong(("reduced", "schemes", i), f"no scheme is labelled {label!r}", did_you_mean(label, labels))
     if parts.repeats is not None and (parts.reduced.repeats or 0) > parts.repeats:
-        what = f"{parts.reduced.repeats} repeats are more than the experiment's {parts.repeats}"
-        notes.wrong(("reduced", "repeats"), what, "as many or fewer")
+        problem = f"{parts.reduced.repeats} repeats are more than the experiment's {parts.repeats}"
+        notes.wrong(("reduced", "repeats"), problem, "as many or fewer")
 
 
 def _check_hosts(notes: Notes, loc: Loc, named: Sequence[str], hosts: Sequence[str] | None) -> None:
@@ -178,40 +178,40 @@ def _check_labels(notes: Notes, parts: Parts) -> None:
     for i, choice in parts.schemes.items():
         if first.setdefault(choice.label, i) != i:
             line = notes.document.line(("schemes", first[choice.label], "label"))
-            what = f"label {choice.label!r} is taken, in line {line}"
-            notes.wrong(("schemes", i, "label"), what, "labels tell schemes apart in tables and plots")
+            problem = f"label {choice.label!r} is taken, in line {line}"
+            notes.wrong(("schemes", i, "label"), problem, "labels tell schemes apart in tables and plots")
 
 
 def _check_expectations(notes: Notes, parts: Parts) -> None:
     labels, names = _said_of_schemes(notes.document, "label"), _said_of_schemes(notes.document, "scheme")
     for i, expected in parts.expect.items():
-        here: Loc = ("expect", i)
+        entry_loc: Loc = ("expect", i)
         if expected.job not in parts.job_names:
             hint = did_you_mean(expected.job, parts.job_names)
-            notes.wrong((*here, "job"), f"no job is called {expected.job!r}", hint)
+            notes.wrong((*entry_loc, "job"), f"no job is called {expected.job!r}", hint)
         elif expected.job in parts.jobs and not parts.jobs[expected.job].measured:
-            what = f"job {expected.job!r} only runs beside others: nothing of it is measured"
-            notes.wrong((*here, "job"), what, "name a measured job")
+            problem = f"job {expected.job!r} only runs at the same time as others: nothing of it is measured"
+            notes.wrong((*entry_loc, "job"), problem, "name a measured job")
         if expected.metric not in METRICS:
             hint = did_you_mean(expected.metric, METRICS)
-            notes.wrong((*here, "metric"), f"no metric is called {expected.metric!r}", hint)
+            notes.wrong((*entry_loc, "metric"), f"no metric is called {expected.metric!r}", hint)
         elif expected.metric in TRAINING_METRICS and _workload_is_profile(parts, expected.job):
-            what = f"job {expected.job!r} trains nothing, so it has no {expected.metric}"
-            notes.wrong((*here, "metric"), what, "name a job whose workload is of kind training")
+            problem = f"job {expected.job!r} trains nothing, so it has no {expected.metric}"
+            notes.wrong((*entry_loc, "metric"), problem, "name a job whose workload is of kind training")
         for key, name in (("scheme", expected.scheme), ("against", expected.against)):
-            _check_scheme_of_expectation(notes, (*here, key), name, labels, names)
+            _check_scheme_of_expectation(notes, (*entry_loc, key), name, labels, names)
         if expected.scheme == expected.against:
-            notes.wrong((*here, "against"), f"{expected.scheme!r} is compared with itself", "name another scheme")
+            notes.wrong((*entry_loc, "against"), f"{expected.scheme!r} is compared with itself", "name another scheme")
         if expected.margin is not None and expected.relation != "not-worse":
-            what = f"a margin says how much worse is not worse; it means nothing to {expected.relation!r}"
-            notes.wrong((*here, "margin"), what, "leave it out, or write relation: not-worse")
+            problem = f"a margin says how much worse is not worse; it means nothing to {expected.relation!r}"
+            notes.wrong((*entry_loc, "margin"), problem, "leave it out, or write relation: not-worse")
 
 
 def _said_of_schemes(document: Document, key: str) -> list[str]:
     """Labels or names of all schemes of the file, of those with other mistakes too."""
     raw = document.get(("schemes",))
-    found = (document.get(("schemes", i, key)) for i in range(len(raw) if isinstance(raw, list) else 0))
-    return [name for name in found if isinstance(name, str)]
+    values = (document.get(("schemes", i, key)) for i in range(len(raw) if isinstance(raw, list) else 0))
+    return [name for name in values if isinstance(name, str)]
 
 
 def _check_scheme_of_expectation(notes: Notes, loc: Loc, name: str, labels: list[str], names: list[str]) -> None:
@@ -232,15 +232,15 @@ def _workload_is_profile(parts: Parts, job_name: str) -> bool:
 def _check_name_and_repeats(notes: Notes, parts: Parts) -> None:
     stem = notes.document.path.stem
     if parts.name is not None and parts.name != stem:
-        what = f"`name` is {parts.name!r} but the file is called {notes.document.path.name}"
-        notes.warn(("name",), what, "results go to results/NAME: two experiments of one name share them")
+        problem = f"`name` is {parts.name!r} but the file is called {notes.document.path.name}"
+        notes.warn(("name",), problem, "results go to results/NAME: two experiments of one name share them")
     if parts.repeats is not None and parts.repeats < MIN_REPEATS:
         are = "repeat is" if parts.repeats == 1 else "repeats are"
-        what = f"{parts.repeats} {are} too few for an interval worth the name"
+        problem = f"{parts.repeats} {are} too few for an interval worth the name"
         if parts.repeats < 2 and parts.expect:
             notes.wrong(("repeats",), "one repeat has no interval, so no expectation can be judged", "at least 5")
         elif parts.repeats > 1 or len(parts.schemes) > 1:  # one run of one scheme is a try: it compares nothing
-            notes.warn(("repeats",), what, f"at least {MIN_REPEATS}")
+            notes.warn(("repeats",), problem, f"at least {MIN_REPEATS}")
 
 
 def _unique(words: Iterable[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What must hold of an experiment's faults: they happen to what there is, in time, and one at a time to each link."""
+"""Checks of an experiment's faults: their links exist, they fit in the run, one at a time on each link."""
 
 from __future__ import annotations
 
@@ -23,25 +23,29 @@ def check_faults(
     """faults: by their position in the list at `stem`. limit_s: the experiment's time limit. What could not be read is
     None."""
     for i, fault in faults.items():
-        here = (*stem, i)
+        fault_loc = (*stem, i)
         if limit_s is not None:
-            _check_times(notes, here, fault, limit_s)
-        if graph is not None and _is_there(notes, here, fault, graph):
-            _check_effect(notes, here, fault, graph)
+            _check_times(notes, fault_loc, fault, limit_s)
+        if graph is not None and _is_there(notes, fault_loc, fault, graph):
+            _check_effect(notes, fault_loc, fault, graph)
     _check_overlaps(notes, faults, stem)
 
 
 def _check_times(notes: Notes, here: Loc, fault: FaultKind, limit_s: float) -> None:
     if fault.at_s >= limit_s:
-        what = f"it would begin at {show_duration(fault.at_s)}; a run ends after {show_duration(limit_s)} at the latest"
-        notes.wrong((*here, "at"), what, "earlier, or a longer time_limit")
+        problem = (
+            f"it would begin at {show_duration(fault.at_s)}; a run ends after {show_duration(limit_s)} at the latest"
+        )
+        notes.wrong((*here, "at"), problem, "earlier, or a longer time_limit")
     elif math.isfinite(fault.end_s) and fault.end_s > limit_s:
-        what = f"it would end at {show_duration(fault.end_s)}; a run ends after {show_duration(limit_s)} at the latest"
-        notes.wrong((*here, "for"), what, "shorter; or leave `for` out: it then lasts as long as the run")
+        problem = (
+            f"it would end at {show_duration(fault.end_s)}; a run ends after {show_duration(limit_s)} at the latest"
+        )
+        notes.wrong((*here, "for"), problem, "shorter; or leave `for` out: it then lasts as long as the run")
 
 
 def _is_there(notes: Notes, here: Loc, fault: FaultKind, graph: Graph) -> bool:
-    """Whether the link of a fault exists, and its port is a switch's."""
+    """Return true if the link of a fault exists, and its port is a switch's."""
     keys: tuple[Loc, Loc]
     if isinstance(fault, GrayFailure):
         keys = (*here, "from"), (*here, "to")
@@ -59,8 +63,8 @@ def _is_there(notes: Notes, here: Loc, fault: FaultKind, graph: Graph) -> bool:
         notes.wrong(keys[1], f"no link joins {nodes[0]} and {nodes[1]}", f"{nodes[0]} is linked to {others}")
         return False
     if isinstance(fault, QueueFrozen) and nodes[0] not in graph.switches:
-        what = f"{nodes[0]} is a host: the queues that freeze are a switch's"
-        notes.wrong(keys[0], what, f"write the switch first: [{nodes[1]}, {nodes[0]}]")
+        problem = f"{nodes[0]} is a host: the queues that freeze are a switch's"
+        notes.wrong(keys[0], problem, f"write the switch first: [{nodes[1]}, {nodes[0]}]")
         return False
     return True
 
@@ -69,23 +73,23 @@ def _check_effect(notes: Notes, here: Loc, fault: FaultKind, graph: Graph) -> No
     if isinstance(fault, RateDrop):
         healthy_bps = graph.link_rate_bps(*fault.link)
         if fault.rate_bps >= healthy_bps:
-            what = f"{show_rate(fault.rate_bps)} is no drop: the link runs at {show_rate(healthy_bps)}"
-            notes.wrong((*here, "rate"), what, "a lower rate")
+            problem = f"{show_rate(fault.rate_bps)} is no drop: the link runs at {show_rate(healthy_bps)}"
+            notes.wrong((*here, "rate"), problem, "a lower rate")
     if isinstance(fault, LinkDown) and fault.reroute_after_s is not None:
         a, b = fault.link
         if b not in graph.without([fault.link]).distances_to(a):
-            what = f"no other way joins {a} and {b}: rerouting helps nobody"
-            notes.warn((*here, "reroute_after"), what, "cut a link that has a detour, or leave it out")
+            problem = f"no other way joins {a} and {b}: rerouting helps nobody"
+            notes.warn((*here, "reroute_after"), problem, "cut a link that has a detour, or leave it out")
 
 
 def _check_overlaps(notes: Notes, faults: Mapping[int, FaultKind], stem: Loc) -> None:
-    """Two faults of one thing at a time would leave open what it is, and how it mends."""
+    """Refuse two faults of one thing at a time: its state, and its state after them, would be undefined."""
     in_time = sorted(faults.items(), key=lambda item: item[1].at_s)
     for later, (i, fault) in enumerate(in_time):
         for j, before in in_time[:later]:
             if exclude(fault, before) and fault.at_s < before.end_s:
                 line = notes.document.line((*stem, j))
                 lasts = f"to {show_duration(before.end_s)}" if math.isfinite(before.end_s) else "to the end of the run"
-                what = f"there is {before.what} already, in line {line}, which lasts {lasts}"
-                notes.wrong((*stem, i, "at"), what, "one fault at a time on one link")
+                problem = f"there is {before.what} already, in line {line}, which lasts {lasts}"
+                notes.wrong((*stem, i, "at"), problem, "one fault at a time on one link")
                 break

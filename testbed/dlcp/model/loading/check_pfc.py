@@ -1,4 +1,4 @@
-"""What must hold of priority flow control (PFC): queues that there are, room between its thresholds and the buffer."""
+"""Checks of priority flow control (PFC): its queues exist, and its thresholds fit in the buffer."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _LEAST_HEADROOM_S = 0.002
 
 def check_pfc(notes: Notes, pfc: Pfc, graph: Graph | None, port_buffer_bytes: int | None, time_dilation: float) -> None:
     """port_buffer_bytes, graph: None where the file has another problem with them."""
-    what = "PFC is experimental: a loop looks at the queues every ms and pauses all neighbours of a congested switch"
+    problem = "PFC is experimental: a loop looks at the queues every ms and pauses all neighbours of a congested switch"
     hint = (
         f"real PFC acts within µs, port by port; links may have {FASTEST_BPS / 1e6:g} Mbit/s; each run judges the loop"
     )
-    notes.warn(("pfc",), what, hint)
+    notes.warn(("pfc",), problem, hint)
     for i, queue in enumerate(pfc.queues):
         if not 0 <= queue < QUEUES:
             notes.wrong(("pfc", "queues", i), f"queue {queue} does not exist", f"queues are 0 to {QUEUES - 1}")
@@ -38,8 +38,8 @@ def check_pfc_room(
 ) -> None:
     """Check that xoff leaves room below port_buffer, the experiment's or a job's. here: the place that is named."""
     if pfc.xoff_bytes >= port_buffer_bytes:
-        what = f"xoff {show_size(pfc.xoff_bytes)} is not below port_buffer {show_size(port_buffer_bytes)}"
-        notes.wrong(here, what, "a queue would drop before it pauses anybody: a lower xoff")
+        problem = f"xoff {show_size(pfc.xoff_bytes)} is not below port_buffer {show_size(port_buffer_bytes)}"
+        notes.wrong(here, problem, "a queue would drop before it pauses anybody: a lower xoff")
     elif graph is not None:
         _check_headroom(notes, here, graph, port_buffer_bytes - pfc.xoff_bytes, time_dilation)
 
@@ -52,8 +52,8 @@ def _check_headroom(notes: Notes, here: Loc, graph: Graph, headroom_bytes: int, 
     switch = max(into_bps, key=lambda name: into_bps[name])
     lasts_s = headroom_bytes * 8 / into_bps[switch]
     if lasts_s < least_s:
-        what = (
+        problem = (
             f"between xoff and port_buffer there are {show_size(headroom_bytes)}: what all neighbours of {switch} "
             f"send in {show_duration(lasts_s)}, less than a pause takes ({show_duration(least_s)})"
         )
-        notes.warn(here, what, "a lower xoff or a larger port_buffer, if queues are to drop nothing")
+        notes.warn(here, problem, "a lower xoff or a larger port_buffer, if queues are to drop nothing")

@@ -1,4 +1,4 @@
-"""What must hold of the switches that an experiment describes: switches that there are, buffers that hold packets."""
+"""Checks of the switches that an experiment describes: they exist, and their buffers hold packets."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def check_switches(
                 notes.wrong(("load_balancing", name), f"the topology has no switch {name!r}", hint, key=True)
             elif name not in choosing:
                 hint = f"switches with a choice: {', '.join(choosing) or 'none'}"
-                what = f"{name} has one shortest way to each host: there is nothing to balance"
-                notes.warn(("load_balancing", name), what, hint)
+                problem = f"{name} has one shortest way to each host: there is nothing to balance"
+                notes.warn(("load_balancing", name), problem, hint)
     if shared_buffer is not None:
         _check_shared(notes, shared_buffer)
         if buffering is not None:
@@ -69,27 +69,27 @@ def _check_rule(notes: Notes, i: int, rule: QueueRule, before: Sequence[int], *,
     if rule.queue in before:
         notes.wrong(("queues", i, "queue"), f"queue {rule.queue} is named twice", "one entry for each queue")
     if rule.limit_bytes is not None and rule.limit_bytes < FRAME_BYTES:
-        what = f"limit {show_size(rule.limit_bytes)} cannot hold one frame of {FRAME_BYTES} B"
-        notes.wrong(("queues", i, "limit"), what, f"{FRAME_BYTES} B or more")
+        problem = f"limit {show_size(rule.limit_bytes)} cannot hold one frame of {FRAME_BYTES} B"
+        notes.wrong(("queues", i, "limit"), problem, f"{FRAME_BYTES} B or more")
     if rule.alpha is not None and unshared:
-        what = "alpha is a share of the switch's shared buffer, and there is none"
+        problem = "alpha is a share of the switch's shared buffer, and there is none"
         notes.wrong(
-            ("queues", i, "alpha"), what, "buffering: dynamic, or shared_buffer: {size: 200 kB}, or leave alpha out"
+            ("queues", i, "alpha"), problem, "buffering: dynamic, or shared_buffer: {size: 200 kB}, or leave alpha out"
         )
 
 
 def _choosing(graph: Graph) -> list[str]:
     """The switches that have several equal-cost next hops to some host."""
-    found = {switch for host in graph.hosts for switch, hops in graph.next_hops_to(host).items() if len(hops) > 1}
-    return [switch for switch in graph.switches if switch in found]
+    switches = {switch for host in graph.hosts for switch, hops in graph.next_hops_to(host).items() if len(hops) > 1}
+    return [switch for switch in graph.switches if switch in switches]
 
 
 def _check_shared(notes: Notes, shared: SharedBuffer) -> None:
     """A queue that is alone fills the buffer to alpha / (1 + alpha): then alpha times what is free is what it holds."""
-    alone = alone_bytes(shared.size_bytes, shared.alpha)
-    if alone < FRAME_BYTES:
-        what = (
-            f"a queue that is alone gets {show_size(alone)} of a shared buffer of {show_size(shared.size_bytes)} "
+    only_bytes = alone_bytes(shared.size_bytes, shared.alpha)
+    if only_bytes < FRAME_BYTES:
+        problem = (
+            f"a queue that is alone gets {show_size(only_bytes)} of a shared buffer of {show_size(shared.size_bytes)} "
             f"with alpha {shared.alpha:g}: not one frame of {FRAME_BYTES} B"
         )
-        notes.wrong(("shared_buffer",), what, "a larger size, or a larger alpha")
+        notes.wrong(("shared_buffer",), problem, "a larger size, or a larger alpha")

@@ -1,4 +1,4 @@
-"""What must hold of a topology beyond each value's type: it can be wired, and all reach all."""
+"""Checks of a topology beyond each value's type: it can be wired, and all hosts reach each other."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dlcp.model.loading.notes import Notes
 from dlcp.model.topology import AnyGraph, Graph, LeafSpine, Link, TopologyKind
 
 LONGEST_DEVICE_NAME = 15
-"""Of a network interface in Linux (IFNAMSIZ less one)."""
+"""Longest name of a network interface in Linux (IFNAMSIZ less one)."""
 
 _HERE: Loc = ("topology",)
 
 
 def device_name(node: str, neighbour: str, *, is_host: bool) -> str:
-    """What the interface of a node is called at its end of a link: a host has one, a switch one for each neighbour."""
+    """Name of the interface of a node at its end of a link: a host has one, a switch one for each neighbour."""
     return f"{node}-eth0" if is_host else f"{node}-{neighbour}"
 
 
@@ -43,54 +43,54 @@ def cut_off(graph: Graph) -> list[str]:
 
 
 def _ill_formed(notes: Notes, topology: AnyGraph) -> bool:
-    """Whether there is any problem with names, links, or who hangs where."""
+    """Report problems with names, links and the placement of hosts; return true if there is any."""
     before = len(notes.problems)
     _check_names(notes, topology)
     known = {*topology.hosts, *topology.switches}
     first: dict[frozenset[str], int] = {}
     for i, link in enumerate(topology.links):
-        here: Loc = (*_HERE, "links", i)
+        link_loc: Loc = (*_HERE, "links", i)
         unknown = [end for end in (link.a, link.b) if end not in known]
         for key, end in (("a", link.a), ("b", link.b)):
             if end in unknown:
                 notes.wrong(
-                    (*here, key),
+                    (*link_loc, key),
                     f"the topology has no node {end!r}",
                     did_you_mean(end, (*topology.switches, *topology.hosts)),
                 )
         if unknown:
             continue
         if link.a == link.b:
-            notes.wrong(here, f"a link from {link.a} to itself", "a link joins two nodes")
+            notes.wrong(link_loc, f"a link from {link.a} to itself", "a link joins two nodes")
         elif first.setdefault(frozenset((link.a, link.b)), i) != i:
             line = notes.document.line((*_HERE, "links", first[frozenset((link.a, link.b))]))
-            what = f"{link.a} and {link.b} are linked already, in line {line}"
-            notes.wrong(here, what, "one link for each pair: a higher rate, or another switch between them")
+            problem = f"{link.a} and {link.b} are linked already, in line {line}"
+            notes.wrong(link_loc, problem, "one link for each pair: a higher rate, or another switch between them")
         else:
-            _check_devices(notes, here, link, topology)
+            _check_devices(notes, link_loc, link, topology)
     _check_host_links(notes, topology)
     return len(notes.problems) > before
 
 
 def _check_names(notes: Notes, topology: AnyGraph) -> None:
-    seen: set[str] = set()
+    used: set[str] = set()
     for key, names in (("hosts", topology.hosts), ("switches", topology.switches)):
         for i, name in enumerate(names):
-            if name in seen:
+            if name in used:
                 notes.wrong((*_HERE, key, i), f"two nodes are called {name}", "every host and switch has its own name")
-            seen.add(name)
+            used.add(name)
 
 
 def _check_devices(notes: Notes, here: Loc, link: Link, topology: AnyGraph) -> None:
     if link.a in topology.hosts and link.b in topology.hosts:
-        what = f"{link.a} and {link.b} are both hosts"
-        notes.wrong(here, what, "hosts do not forward: link each of them to a switch")
+        problem = f"{link.a} and {link.b} are both hosts"
+        notes.wrong(here, problem, "hosts do not forward: link each of them to a switch")
         return
     for node, other in ((link.a, link.b), (link.b, link.a)):
         device = device_name(node, other, is_host=node in topology.hosts)
         if len(device) > LONGEST_DEVICE_NAME:
-            what = f"the device {device} would have {len(device)} characters, Linux takes {LONGEST_DEVICE_NAME}"
-            notes.wrong(here, what, "use shorter node names")
+            problem = f"the device {device} would have {len(device)} characters, Linux takes {LONGEST_DEVICE_NAME}"
+            notes.wrong(here, problem, "use shorter node names")
 
 
 def _check_host_links(notes: Notes, topology: AnyGraph) -> None:
@@ -99,15 +99,15 @@ def _check_host_links(notes: Notes, topology: AnyGraph) -> None:
         if not links:
             notes.wrong((*_HERE, "hosts", i), f"{host} has no link", "link it to a switch")
         for j in links[1:]:
-            what = f"{host} hangs on a switch already, by link {links[0] + 1}"
-            notes.wrong((*_HERE, "links", j), what, "a host has one link: its one interface")
+            problem = f"{host} hangs on a switch already, by link {links[0] + 1}"
+            notes.wrong((*_HERE, "links", j), problem, "a host has one link: its one interface")
 
 
 def _links_of(topology: AnyGraph, node: str) -> Iterator[int]:
     """Positions of a node's links; of two between the same pair, which is a problem of its own, the first."""
-    seen: set[frozenset[str]] = set()
+    pairs: set[frozenset[str]] = set()
     for i, link in enumerate(topology.links):
         ends = frozenset((link.a, link.b))
-        if node in ends and ends not in seen and len(ends) > 1:
-            seen.add(ends)
+        if node in ends and ends not in pairs and len(ends) > 1:
+            pairs.add(ends)
             yield i

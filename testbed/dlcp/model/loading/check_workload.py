@@ -1,4 +1,4 @@
-"""What must agree inside a workload file, or a file of flow sizes, beyond the type of each value."""
+"""Consistency of a workload file, or a file of flow sizes, beyond the type of each value."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ def check_sizes(document: Document, table: SizeTable) -> list[Problem]:
     problems = _name_problems(document, table.name)
     for i, (before, point) in enumerate(pairwise(table.points), 1):
         if point.size_bytes <= before.size_bytes:
-            what = f"size {show_size(point.size_bytes)} comes after {show_size(before.size_bytes)}"
-            problems.append(Problem(document.where(("points", i, "size")), what, "points ascend in size"))
+            problem = f"size {show_size(point.size_bytes)} comes after {show_size(before.size_bytes)}"
+            problems.append(Problem(document.where(("points", i, "size")), problem, "points ascend in size"))
         if point.share < before.share:
-            what = f"share {show_fraction(point.share)} comes after {show_fraction(before.share)}"
-            problems.append(Problem(document.where(("points", i, "share")), what, "a cumulative share never falls"))
+            problem = f"share {show_fraction(point.share)} comes after {show_fraction(before.share)}"
+            problems.append(Problem(document.where(("points", i, "share")), problem, "a cumulative share never falls"))
     if table.points[-1].share != 1:
         last = len(table.points) - 1
-        what = f"the last share is {show_fraction(table.points[-1].share)}: larger flows have no size"
-        problems.append(Problem(document.where(("points", last, "share")), what, "it must be 100 %"))
+        problem = f"the last share is {show_fraction(table.points[-1].share)}: larger flows have no size"
+        problems.append(Problem(document.where(("points", last, "share")), problem, "it must be 100 %"))
     return problems
 
 
 def _name_problems(document: Document, name: str) -> list[Problem]:
     if name == document.path.stem:
         return []
-    what = f"`name` is {name!r} but the file is called {document.path.name}"
-    return [Problem(document.where(("name",)), what, f"write `name: {document.path.stem}`")]
+    problem = f"`name` is {name!r} but the file is called {document.path.name}"
+    return [Problem(document.where(("name",)), problem, f"write `name: {document.path.stem}`")]
 
 
 def _profile_problems(document: Document, profile: Profile) -> list[Problem]:
     problems = []
     total = sum(layer.parameters for layer in profile.layers)
     if total != profile.parameters:
-        what = f"`parameters` is {profile.parameters:,} but the layers have {total:,} together"
-        problems.append(Problem(document.where(("parameters",)), what, "correct the sum or the layers"))
+        problem = f"`parameters` is {profile.parameters:,} but the layers have {total:,} together"
+        problems.append(Problem(document.where(("parameters",)), problem, "correct the sum or the layers"))
     first: dict[str, int] = {}
     for i, layer in enumerate(profile.layers):
         if first.setdefault(layer.name, i) != i:
@@ -64,5 +64,5 @@ def _training_problems(document: Document, training: Training, folder: Path) -> 
     if script.is_file():
         return []
     known = ", ".join(sorted(file.name for file in folder.glob("*.py"))) or "none"
-    what = f"the script {training.script!r} is not in {folder.name}/"
-    return [Problem(document.where(("script",)), what, f"scripts there: {known}")]
+    problem = f"the script {training.script!r} is not in {folder.name}/"
+    return [Problem(document.where(("script",)), problem, f"scripts there: {known}")]

@@ -10,7 +10,7 @@ from dlcp.model.workload import Training, Workload
 
 @dataclass(frozen=True)
 class UndeclaredCompute:
-    """what: why a job's compute would be wrong in lab time; hint: what to do."""
+    """A job without declared compute. what: why a job's compute would be wrong in lab time; hint: what to do."""
 
     what: str
     hint: str

@@ -55,13 +55,13 @@ class Document:
 
     def get(self, loc: Loc) -> Any:
         """The raw value at `loc`; None when there is none."""
-        found = self.data
+        value = self.data
         for step in loc:
             try:
-                found = found[step]
+                value = value[step]
             except (KeyError, IndexError, TypeError):
                 return None
-        return found
+        return value
 
     def graft(self, key: str, other: Document) -> None:
         """Let another file's content stand for what this one says at a key of its top mapping."""
@@ -129,19 +129,19 @@ def _shown(path: Path) -> str:
 def _character_problem(document: Document, text: str, error: ReaderError) -> Problem:
     line = text.count("\n", 0, error.position) + 1
     column = error.position - text.rfind("\n", 0, error.position)
-    what = f"not YAML: the character U+{error.character:04X} is not allowed"
-    return Problem(f"{document.shown_path}:{line}:{column}", what, "remove it; is this a text file?")
+    problem = f"not YAML: the character U+{error.character:04X} is not allowed"
+    return Problem(f"{document.shown_path}:{line}:{column}", problem, "remove it; is this a text file?")
 
 
 def _syntax_problem(document: Document, error: yaml.YAMLError) -> Problem:
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return Problem(document.where(()), f"not YAML: {error}")
     mark = error.problem_mark
-    what = f"not YAML: {error.problem}"
+    problem = f"not YAML: {error.problem}"
     if error.context and error.context_mark is not None and error.context_mark.line != mark.line:
-        what += f" ({error.context} that begins in line {error.context_mark.line + 1})"
-    hint = "indent with spaces; YAML takes no tabs" if "'\\t'" in what else ""
-    return Problem(f"{document.shown_path}:{mark.line + 1}:{mark.column + 1}", what, hint)
+        problem += f" ({error.context} that begins in line {error.context_mark.line + 1})"
+    hint = "indent with spaces; YAML takes no tabs" if "'\\t'" in problem else ""
+    return Problem(f"{document.shown_path}:{mark.line + 1}:{mark.column + 1}", problem, hint)
 
 
 class _Builder:
@@ -166,17 +166,17 @@ class _Builder:
             if key_node.tag == _MERGE_TAG:
                 for other in _merged_mappings(value_node):
                     built = self._mapping(other, loc) | built
-        own: set[Any] = set()
+        keys: set[Any] = set()
         for key_node, value_node in node.value:
             if key_node.tag == _MERGE_TAG:
                 continue
             if not isinstance(key_node, yaml.ScalarNode):
                 raise yaml.MarkedYAMLError(problem="a list or mapping as a key", problem_mark=key_node.start_mark)
             key = construct_scalar(self.loader, key_node)
-            if key in own:
+            if key in keys:
                 self._duplicate((*loc, key), key_node)
                 continue
-            own.add(key)
+            keys.add(key)
             self.document.keys[*loc, key] = _mark(key_node)
             built[key] = self.build(value_node, (*loc, key))
         return built
@@ -185,15 +185,15 @@ class _Builder:
         first = self.document.keys[loc]
         mark = _mark(node)
         where = f"{self.document.shown_path}:{mark.line}:{mark.column}"
-        what = f"`{loc[-1]}` is said twice, first in line {first.line}"
-        self.document.problems.append(Problem(where, what, "keep one of them"))
+        problem = f"`{loc[-1]}` is said twice, first in line {first.line}"
+        self.document.problems.append(Problem(where, problem, "keep one of them"))
 
 
 def _merged_mappings(node: yaml.Node) -> list[yaml.MappingNode]:
     nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
-    for one in nodes:
-        if not isinstance(one, yaml.MappingNode):
-            raise yaml.MarkedYAMLError(problem="`<<` can only merge mappings", problem_mark=one.start_mark)
+    for value_node in nodes:
+        if not isinstance(value_node, yaml.MappingNode):
+            raise yaml.MarkedYAMLError(problem="`<<` can only merge mappings", problem_mark=value_node.start_mark)
     return list(nodes)
 
 

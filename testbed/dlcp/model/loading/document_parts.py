@@ -20,7 +20,7 @@ _TIME_LIMIT_S: float = Experiment.model_fields["time_limit_s"].default
 
 @dataclass(frozen=True)
 class Parts:
-    """What could be read. None, or no entry, where the file has a problem of its own already.
+    """Parts of a file that could be read. None, or no entry, where the file has a problem of its own already.
 
     Lists are kept by their position in the file. job_names: all jobs of the file, readable or not. load_balancing: the
     switches that it names. workloads: by name, those that are valid.
@@ -50,33 +50,33 @@ class Parts:
 def collect(document: Document) -> Parts:
     """Validate each part of an experiment apart from the others; what is wrong in them is not reported here."""
 
-    def one(kind: Any, *loc: int | str) -> Any:
+    def read_part(kind: Any, *loc: int | str) -> Any:
         return validate(document, kind, loc)[0]
 
     def entries(kind: Any, key: str) -> dict[Any, Any]:
         raw = document.get((key,))
         names = raw if isinstance(raw, dict) else range(len(raw)) if isinstance(raw, list) else ()
-        found = {name: one(kind, key, name) for name in names}
-        return {name: part for name, part in found.items() if part is not None}
+        parts = {name: read_part(kind, key, name) for name in names}
+        return {name: part for name, part in parts.items() if part is not None}
 
     raw_jobs = document.get(("jobs",))
     return Parts(
-        topology=one(Topology, "topology"),
-        port_buffer_bytes=one(Size, "port_buffer"),
-        time_limit_s=one(Duration, "time_limit") if document.get(("time_limit",)) is not None else _TIME_LIMIT_S,
-        scaling=one(Scaling, "scaling"),
-        repeats=one(Annotated[int, Experiment.model_fields["repeats"]], "repeats"),
-        name=one(Annotated[str, Experiment.model_fields["name"]], "name"),
+        topology=read_part(Topology, "topology"),
+        port_buffer_bytes=read_part(Size, "port_buffer"),
+        time_limit_s=read_part(Duration, "time_limit") if document.get(("time_limit",)) is not None else _TIME_LIMIT_S,
+        scaling=read_part(Scaling, "scaling"),
+        repeats=read_part(Annotated[int, Experiment.model_fields["repeats"]], "repeats"),
+        name=read_part(Annotated[str, Experiment.model_fields["name"]], "name"),
         job_names=tuple(str(name) for name in raw_jobs) if isinstance(raw_jobs, dict) else (),
         jobs=entries(Job, "jobs"),
-        buffering=one(Buffering, "buffering") if document.get(("buffering",)) is not None else Buffering(),
-        shared_buffer=one(SharedBuffer, "shared_buffer"),
+        buffering=read_part(Buffering, "buffering") if document.get(("buffering",)) is not None else Buffering(),
+        shared_buffer=read_part(SharedBuffer, "shared_buffer"),
         queues=entries(QueueRule, "queues"),
         load_balancing=tuple(entries(LoadBalancing, "load_balancing")),
-        pfc=one(Pfc, "pfc"),
+        pfc=read_part(Pfc, "pfc"),
         faults=entries(Fault, "faults"),
         background=entries(Background, "background"),
         schemes=entries(SchemeChoice, "schemes"),
         expect=entries(Expectation, "expect"),
-        reduced=one(Reduced, "reduced"),
+        reduced=read_part(Reduced, "reduced"),
     )

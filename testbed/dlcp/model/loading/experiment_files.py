@@ -21,7 +21,7 @@ from dlcp.model.workload import Constant, Incast, Poisson, Workload
 from dlcp.paths import EXPERIMENTS, TOPOLOGIES, WORKLOADS
 
 SIZES_FOLDER = "cdf"
-"""Of the folder of workloads: where tables of flow sizes lie."""
+"""Subfolder of a folder of workloads, with the tables of flow sizes."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def workload_names(folder: Path = WORKLOADS) -> list[str]:
 
 
 def sizes_names(folder: Path = WORKLOADS) -> list[str]:
-    """Names of all tables of flow sizes beside the workloads of a folder."""
+    """Names of all tables of flow sizes in a folder of workloads."""
     return sorted(file.stem for file in (folder / SIZES_FOLDER).glob("*.yaml"))
 
 
@@ -169,7 +169,7 @@ def _graft_topology(document: Document) -> list[Problem]:
 
 def _workloads(document: Document, parts: Parts, folder: Path) -> tuple[dict[str, Workload], list[Problem]]:
     """The workloads that the jobs name, readable jobs or not, and what is wrong with the names or the files."""
-    found: dict[str, Workload] = {}
+    workloads: dict[str, Workload] = {}
     problems: list[Problem] = []
     known = workload_names(folder)
     for job_name in parts.job_names:
@@ -184,8 +184,8 @@ def _workloads(document: Document, parts: Parts, folder: Path) -> tuple[dict[str
         workload, wrong = load_workload(name, folder)
         problems += wrong
         if workload is not None:
-            found[name] = workload
-    return found, problems
+            workloads[name] = workload
+    return workloads, problems
 
 
 def _named_sizes(document: Document, parts: Parts) -> Iterator[Loc]:
@@ -199,7 +199,7 @@ def _named_sizes(document: Document, parts: Parts) -> Iterator[Loc]:
 
 def _sizes(document: Document, parts: Parts, folder: Path) -> tuple[dict[str, SizeTable], list[Problem]]:
     """The tables that the background names, and what is wrong with the names or the files."""
-    found: dict[str, SizeTable] = {}
+    tables: dict[str, SizeTable] = {}
     problems: list[Problem] = []
     known = sizes_names(folder)
     for loc in _named_sizes(document, parts):
@@ -212,8 +212,8 @@ def _sizes(document: Document, parts: Parts, folder: Path) -> tuple[dict[str, Si
         table, wrong = load_sizes(name, folder)
         problems += wrong
         if table is not None:
-            found[name] = table
-    return found, problems
+            tables[name] = table
+    return tables, problems
 
 
 def _with_sizes(experiment: Experiment, tables: dict[str, SizeTable]) -> Experiment:

@@ -1,4 +1,4 @@
-"""What pydantic found wrong, told to the person who wrote the file: place, fact, and what to write instead."""
+"""Errors of pydantic, translated for the person who wrote the file: place, fact, and what to write instead."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def read_as(path: Path, kind: type[Model]) -> Model:
     document = read_document(path)
     if document.data is None:
         raise Problems(document.problems)
-    found, problems = validate(document, kind)
+    value, problems = validate(document, kind)
     if document.problems or problems:
         raise Problems([*document.problems, *problems])
-    made: Model = found
+    made: Model = value
     return made
 
 
 def explain(document: Document, error: ValidationError, kind: Any, base: Loc = ()) -> list[Problem]:
     """Every error as a Problem at its line and column. `base`: where in the document the validated part stands."""
-    return [_explain_one(document, one, kind, base) for one in error.errors(include_url=False) if not _echo(one)]
+    return [_explain_one(document, entry, kind, base) for entry in error.errors(include_url=False) if not _echo(entry)]
 
 
 def did_you_mean(wrong: object, known: Iterable[str]) -> str:
@@ -54,7 +54,7 @@ def did_you_mean(wrong: object, known: Iterable[str]) -> str:
 
 
 def _echo(error: ErrorDetails) -> bool:
-    """Whether an error only follows from others: pydantic finds a list too short without its wrong entries."""
+    """Return true if an error only follows from others: pydantic finds a list too short without its wrong entries."""
     return error["type"] == "too_short" and len(error["input"]) >= error["ctx"]["min_length"]
 
 
@@ -80,14 +80,14 @@ def _explain_one(document: Document, error: ErrorDetails, kind: Any, base: Loc) 
             wrong = error["ctx"]["tag"]
             hint = did_you_mean(wrong, _tags_at(kind, data, inner))
             return Problem(document.where((*loc, "kind")), f"kind {wrong!r} is not known", hint)
-    what, hint = _fact(error)
+    problem, hint = _fact(error)
     if error["type"] == "invalid_key":
-        return Problem(document.where(loc, key=True), what, hint)
-    return Problem(document.where(loc), f"`{_path(loc)}`: {what}" if loc else what, hint)
+        return Problem(document.where(loc, key=True), problem, hint)
+    return Problem(document.where(loc), f"`{_path(loc)}`: {problem}" if loc else problem, hint)
 
 
 def _fact(error: ErrorDetails) -> tuple[str, str]:
-    """What is wrong with a value, and how to write it."""
+    """Return the fact that is wrong with a value, and how to write it."""
     value, context = _short(error["input"]), error.get("ctx", {})
     match error["type"]:
         case "value_error":
@@ -185,7 +185,7 @@ def _bare(kind: Any) -> Any:
 
 
 def _resolve(kind: Any, data: Any) -> Any:
-    """Strip Annotated; of a union told apart by `kind`, take the member that the data names."""
+    """Strip Annotated; of a union discriminated by `kind`, take the member that the data names."""
     kind = _bare(kind)
     if get_origin(kind) not in (Union, types.UnionType):
         return kind

@@ -61,7 +61,7 @@ def recording_path(name: str) -> Path:
 
 
 def recording_digest(name: str) -> str:
-    """What the content of a file of masks hashes to. Problem when there is none."""
+    """Hash of the content of a file of masks. Problem when there is none."""
     return hashlib.sha256(recording_path(name).read_bytes()).hexdigest()[:16]
 
 

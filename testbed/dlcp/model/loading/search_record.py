@@ -1,6 +1,7 @@
 """The record of a search for a scheme's knobs: what was tried, what came of it, what was chosen.
 
-It lies beside the experiment, tuned/<experiment>.yaml, and is loaded with it. `dlcp tune` writes it; nobody else does.
+It lies in the folder of the experiment, tuned/<experiment>.yaml, and is loaded with it. `dlcp tune` writes it; nobody
+else does.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Search(Frozen):
 
     @property
     def complete(self) -> bool:
-        """Whether every point that could do has had all its runs, trusted or not."""
+        """True if every point that is feasible has had all its runs, trusted or not."""
         return all(point.unfit or len(point.runs) >= RUNS_A_POINT for point in self.points)
 
     @property
@@ -85,7 +86,7 @@ class Search(Frozen):
 
     @property
     def own_sha256(self) -> str:
-        """What `sha256` must be."""
+        """Hash that `sha256` must equal."""
         text = json.dumps(self.model_dump(mode="json", exclude={"sha256"}), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -104,11 +105,11 @@ class Record(Frozen):
 
     def of(self, label: str, job: str) -> Search | None:
         """A scheme's search for a job, if there is one."""
-        return next((one for one in self.searches if (one.label, one.job) == (label, job)), None)
+        return next((search for search in self.searches if (search.label, search.job) == (label, job)), None)
 
     def with_search(self, search: Search) -> Record:
         """The same with one search put in, in the place of an older one."""
-        others = [one for one in self.searches if (one.label, one.job) != (search.label, search.job)]
+        others = [other for other in self.searches if (other.label, other.job) != (search.label, search.job)]
         ordered = sorted([*others, search], key=lambda one: (one.label, one.job))
         return self.model_copy(update={"searches": tuple(ordered)})
 

@@ -25,8 +25,8 @@ def read_result(folder: Path) -> RunResult:
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise Problem(str(file), "names no format_version")
     if version > FORMAT_VERSION:
-        what = f"written in format {version}; this dlcp reads up to {FORMAT_VERSION}"
-        raise Problem(str(file), what, "read it with a newer dlcp")
+        problem = f"written in format {version}; this dlcp reads up to {FORMAT_VERSION}"
+        raise Problem(str(file), problem, "read it with a newer dlcp")
     try:
         return RunResult.model_validate(raw)
     except ValidationError as error:
