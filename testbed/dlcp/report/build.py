@@ -27,8 +27,9 @@ from dlcp.report.output.terminal import print_changes, print_comparison, print_o
 
 @dataclass(frozen=True)
 class ReportSummary:
-    """What a report wrote and found. files: CSV and Parquet. statuses: status → runs. problems: what must not happen in
-    any run. comparable: whether results that these were set against had the same fabric and jobs."""
+    """Files and findings of a report. files: CSV and Parquet. statuses: status → runs. problems: what must not happen
+    in any run. comparable: whether results that these were set against had the same fabric and jobs.
+    """
 
     experiment: str
     html: Path
@@ -69,7 +70,7 @@ def report(
     out: where the files go; default: the experiment's results directory. console: None prints nothing.
     only: ids of the runs to use. subject: the label whose gains are shown; default: DLCP's.
     expect: what is claimed; default: what the newest run says that its experiment claims.
-    against: other results, to show what changed since, or beside them; what else differs is listed before it.
+    against: other results, to show what changed since, or to compare with; what else differs is listed before it.
     Raises Problem when there is nothing to analyse.
     """
     loaded = load(results, only)

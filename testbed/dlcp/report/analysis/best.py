@@ -22,10 +22,11 @@ from dlcp.report.data.load import Results
 from dlcp.report.data.statistics import CONFIDENCE, MIN_REPEATS, Estimate
 
 SPEEDUPS = ("jct_s", "iteration_p50_s", "message_p99_s", "time_to_accuracy_s", "final_accuracy")
-"""What is set against the best other scheme in reports."""
+"""Metrics in which reports compare the subject with the best other scheme."""
 FEWEST_OF_A_RIVAL = 3
-"""Pairs of a rival that counts beside others that have MIN_REPEATS: Student's t covers 95 % at every number of them, at
-three only widely (coverage measured at 3, 5, 10 and 20: 95 to 96 %)."""
+"""Pairs of a rival that counts together with others that have MIN_REPEATS: Student's t covers 95 % at every number of
+them, at three only widely (coverage measured at 3, 5, 10 and 20: 95 to 96 %).
+"""
 
 
 @dataclass(frozen=True)
@@ -64,11 +65,13 @@ class BestOther:
     @property
     def words(self) -> str:
         """ "+32 % [18, 45] over TCP tuned (or P3)", or why there is none."""
-        one = self.estimate
-        if one.value is None or one.low is None or one.high is None:
-            return f"n/a ({one.why})"
+        gain_estimate = self.estimate
+        if gain_estimate.value is None or gain_estimate.low is None or gain_estimate.high is None:
+            return f"n/a ({gain_estimate.why})"
         ratio = self.metric.compare == "ratio"
-        ends = [100 * (end - 1 if ratio else end) for end in (one.value, one.low, one.high)]
+        ends = [
+            100 * (end - 1 if ratio else end) for end in (gain_estimate.value, gain_estimate.low, gain_estimate.high)
+        ]
         decimals = (0 if ends[2] - ends[1] >= 4 else 1) if ratio else 2
         value, low, high = (show_number(end, decimals) for end in ends)
         shown = f"{'+' if ends[0] > 0 else ''}{value} {'%' if ratio else 'pt'} [{low}, {high}]"
@@ -79,8 +82,8 @@ class BestOther:
         """ "TCP tuned (or P3); of LTP 4 pairs; PIAS not counted"."""
         others = f" (or {', '.join(self.possible[1:])})" if len(self.possible) > 1 else ""
         few = "".join(f"; of {label} {pairs} pairs" for label, pairs in self.few.items())
-        lacking = f"; {', '.join(self.left_out)} not counted" if self.left_out else ""
-        return f"{self.best}{others}{few}{lacking}"
+        omitted = f"; {', '.join(self.left_out)} not counted" if self.left_out else ""
+        return f"{self.best}{others}{few}{omitted}"
 
 
 def others_of(results: Results, job: str) -> tuple[str, ...]:
@@ -130,8 +133,8 @@ def best_other(
             few[other] = thin
     if advantages:
         advantages |= few
-        left_out = {other: one for other, one in left_out.items() if other not in few}
-    whys = {other: one.why for other, one in left_out.items()}
+        left_out = {other: entry for other, entry in left_out.items() if other not in few}
+    whys = {other: entry.why for other, entry in left_out.items()}
     if not advantages:
         return _without_interval(job, ours, measure, left_out, whys)
     order = sorted(advantages, key=lambda other: _end(advantages[other][0].value))
@@ -155,7 +158,7 @@ def _without_interval(
     job: str, ours: str, metric: Metric, left_out: dict[str, Estimate], whys: dict[str, str]
 ) -> BestOther:
     """No other has enough pairs: the best of those that have any, and why there is no interval."""
-    known = {other: one for other, one in left_out.items() if one.value is not None}
+    known = {other: entry for other, entry in left_out.items() if entry.value is not None}
     why = "; ".join(dict.fromkeys(whys.values())) or "there is no other scheme"
     best = min(known, default="", key=lambda other: _end(known[other].value))
     value, n = (known[best].value, known[best].n) if best else (None, 0)
@@ -163,7 +166,7 @@ def _without_interval(
 
 
 def best_others(comparison: Comparison) -> tuple[BestOther, ...]:
-    """Of every job that has another scheme: every metric of SPEEDUPS and every label of the plain scheme."""
+    """Best other scheme of every job that has one: for every metric of SPEEDUPS and every label of the plain scheme."""
     return tuple(
         best_other(comparison, job.job, name, label)
         for job in comparison.jobs
@@ -178,11 +181,11 @@ def table(comparison: Comparison) -> pd.DataFrame:
     """One row a BestOther: job, label, metric, best, value, low, high, n, verdict, possible, left_out, why."""
     columns = ["job", "label", "metric", "best", "value", "low", "high", "n", "verdict", "possible", "left_out", "why"]
     rows = [
-        {"job": one.job, "label": one.subject, "metric": one.metric.name, "best": one.best,
-         "value": one.estimate.value, "low": one.estimate.low, "high": one.estimate.high, "n": one.estimate.n,
-         "verdict": one.verdict, "possible": ", ".join(one.possible), "left_out": ", ".join(one.left_out),
-         "why": one.estimate.why}
-        for one in best_others(comparison)
+        {"job": best.job, "label": best.subject, "metric": best.metric.name, "best": best.best,
+         "value": best.estimate.value, "low": best.estimate.low, "high": best.estimate.high, "n": best.estimate.n,
+         "verdict": best.verdict, "possible": ", ".join(best.possible), "left_out": ", ".join(best.left_out),
+         "why": best.estimate.why}
+        for best in best_others(comparison)
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=columns)
 

@@ -9,7 +9,7 @@ from dlcp.report.analysis.expectations import Outcome, label_of
 from dlcp.report.data.formatting import show_estimate, show_number
 
 _SHARES = ("resent_share", "dropped_share", "lost_share")
-"""What a transport could have saved, or has given up."""
+"""Shares that show what a transport could have saved, or has given up."""
 
 
 def cause(comparison: Comparison, outcome: Outcome) -> str:
@@ -24,15 +24,15 @@ def cause(comparison: Comparison, outcome: Outcome) -> str:
         theirs = best_other(comparison, job.job, outcome.metric, ours).best
     if not ours or not theirs:
         return ""
-    said = [_room(job, theirs), *(_both(job, ours, theirs, name) for name in (*_SHARES, "exposed_comm_s"))]
-    return "; ".join(one for one in said if one)
+    sentences = [_room(job, theirs), *(_both(job, ours, theirs, name) for name in (*_SHARES, "exposed_comm_s"))]
+    return "; ".join(sentence for sentence in sentences if sentence)
 
 
 def _room(job: JobComparison, theirs: str) -> str:
-    found = job.estimates.get((theirs, "jct_over_ideal"))
-    if found is None or found.value is None:
+    estimate = job.estimates.get((theirs, "jct_over_ideal"))
+    if estimate is None or estimate.value is None:
         return ""
-    room = show_number(100 * (found.value - 1), 0)
+    room = show_number(100 * (estimate.value - 1), 0)
     return (
         f"{theirs} is {room} % above the ideal transport's job completion, which is all that can be gained on it by "
         "moving the same bytes"

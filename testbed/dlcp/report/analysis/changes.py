@@ -77,7 +77,7 @@ class Changes:
     @property
     def comparable(self) -> bool:
         """Fabric and jobs were the same, so that a change is one of schemes, code or machine."""
-        return not any(one.kind in FABRIC_KINDS for one in self.differences)
+        return not any(difference.kind in FABRIC_KINDS for difference in self.differences)
 
 
 def changes(ours: Comparison, theirs: Comparison) -> Changes:
@@ -98,19 +98,20 @@ def table(found: Changes) -> pd.DataFrame:
     columns = ["job", "label", "metric", "unit", "ours", "theirs", "compare", "value", "low", "high", "n", "method",
                "verdict", "comparable", "why"]  # fmt: skip
     rows = [
-        {"job": one.job, "label": one.label, "metric": one.metric.name, "unit": one.metric.unit,
-         "ours": one.ours.value, "theirs": one.theirs.value, "compare": one.metric.compare,
-         "value": one.estimate.value, "low": one.estimate.low, "high": one.estimate.high, "n": one.estimate.n,
-         "method": one.estimate.method, "verdict": one.verdict, "comparable": found.comparable,
-         "why": one.estimate.why}
-        for one in found.rows
+        {"job": change.job, "label": change.label, "metric": change.metric.name, "unit": change.metric.unit,
+         "ours": change.ours.value, "theirs": change.theirs.value, "compare": change.metric.compare,
+         "value": change.estimate.value, "low": change.estimate.low,
+         "high": change.estimate.high, "n": change.estimate.n,
+         "method": change.estimate.method, "verdict": change.verdict, "comparable": found.comparable,
+         "why": change.estimate.why}
+        for change in found.rows
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=columns)
 
 
 def differences_table(found: Changes) -> pd.DataFrame:
     """One row a Difference."""
-    rows = [vars(one) | {"cells": "; ".join(one.cells)} for one in found.differences]
+    rows = [vars(row) | {"cells": "; ".join(row.cells)} for row in found.differences]
     return pd.DataFrame(rows, columns=["kind", "what", "ours", "theirs", "cells"])
 
 
@@ -122,8 +123,8 @@ def _changes_of(ours: Comparison, theirs: Comparison, job: str, label: str) -> I
         sides = [side.estimates.get((label, metric.name)) for side in (mine, other)]
         if sides[0] is None or sides[1] is None:
             continue
-        found = _estimate(ours, theirs, job, label, metric)
-        yield Change(job, label, metric, sides[0], sides[1], found, verdict_of(found, metric))
+        estimate = _estimate(ours, theirs, job, label, metric)
+        yield Change(job, label, metric, sides[0], sides[1], estimate, verdict_of(estimate, metric))
 
 
 def _estimate(ours: Comparison, theirs: Comparison, job: str, label: str, metric: Metric) -> Estimate:
@@ -143,12 +144,12 @@ def _estimate(ours: Comparison, theirs: Comparison, job: str, label: str, metric
         pooled = [samples(side.results, job, label, metric) for side in (ours, theirs)]
         return quantile_ratio_interval((pooled[0].values, pooled[0].blocks), (pooled[1].values, pooled[1].blocks),
                                        metric.quantile, seed=SEED)  # fmt: skip
-    mine, other = (np.array(list(side.values())) for side in values)
-    return (unpaired_ratio if ratio else unpaired_difference)(mine, other)
+    own_values, other = (np.array(list(side.values())) for side in values)
+    return (unpaired_ratio if ratio else unpaired_difference)(own_values, other)
 
 
 def _differences(ours: Results, theirs: Results, cells: list[tuple[str, str]]) -> Iterator[Difference]:
-    """Of all that defines the runs, what is not the same; equal differences of several cells in one."""
+    """Compare all that defines the runs; equal differences of several cells are one."""
     found: dict[tuple[str, str, str, str], list[str]] = {}
     for job, label in cells:
         sides = [side.example(job, label) for side in (ours, theirs)]

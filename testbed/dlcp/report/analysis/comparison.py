@@ -27,7 +27,7 @@ from dlcp.report.data.statistics import (
 )
 
 SEED = 20_200
-"""Of every bootstrap, so that a report of the same results is the same report."""
+"""Seed of every bootstrap, so that a report of the same results is the same report."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,13 @@ def _compare_job(results: Results, runs: pd.DataFrame, job: str, subject: str | 
     labels = results.labels(job)
     ours = subject if subject in labels else results.subject(job)
     labels = (*(label for label in labels if label != ours), ours)
-    mine = runs[runs["job"] == job]
-    metrics = tuple(metric for metric in METRICS.values() if _present(results, mine, job, labels, metric))
-    estimates = {(label, metric.name): estimate(results, mine, job, label, metric)
+    job_runs = runs[runs["job"] == job]
+    metrics = tuple(metric for metric in METRICS.values() if _present(results, job_runs, job, labels, metric))
+    estimates = {(label, metric.name): estimate(results, job_runs, job, label, metric)
                  for label in labels for metric in metrics}  # fmt: skip
-    gains = {(against, metric.name): gain(results, mine, job, ours, against, metric)
+    gains = {(against, metric.name): gain(results, job_runs, job, ours, against, metric)
              for against in labels[:-1] for metric in metrics}  # fmt: skip
-    counts = {label: Counter(mine[mine["label"] == label]["status"].astype(str)) for label in labels}
+    counts = {label: Counter(job_runs[job_runs["label"] == label]["status"].astype(str)) for label in labels}
     return JobComparison(job, labels, ours, metrics, estimates, gains, counts, target_accuracy(results, job))
 
 
@@ -139,19 +139,19 @@ def _pairs(runs: pd.DataFrame, *labels: str) -> int:
 def never_reached(runs: pd.DataFrame, metric: Metric, *labels: str) -> str:
     """How many of the trusted runs of a job trained, but never got to what the metric is the way to, in words; empty
     where all did, and for a metric that is no goal."""
-    said = []
+    sentences = []
     for label in labels if metric.goal else ():
-        mine = runs[(runs["label"] == label) & runs["trusted"].astype(bool) & runs["final_accuracy"].notna()]
-        never = int(mine["steps_to_accuracy"].isna().sum())
+        label_runs = runs[(runs["label"] == label) & runs["trusted"].astype(bool) & runs["final_accuracy"].notna()]
+        never = int(label_runs["steps_to_accuracy"].isna().sum())
         if never:
-            said.append(f"{never} of {len(mine)} runs of {label} never reach the target")
-    return "; ".join(said)
+            sentences.append(f"{never} of {len(label_runs)} runs of {label} never reach the target")
+    return "; ".join(sentences)
 
 
 def trusted_values(runs: pd.DataFrame, label: str, metric: Metric) -> dict[tuple[int, int], float]:
     """A job's trusted runs' values by (repeat, seed)."""
-    mine = (runs["label"] == label).to_numpy() & runs["trusted"].to_numpy(dtype=bool)
-    repeats, seeds, values = (runs[name].to_numpy()[mine] for name in ("repeat", "seed", metric.name))
+    chosen = (runs["label"] == label).to_numpy() & runs["trusted"].to_numpy(dtype=bool)
+    repeats, seeds, values = (runs[name].to_numpy()[chosen] for name in ("repeat", "seed", metric.name))
     return {
         (repeat, seed): float(value)
         for repeat, seed, value in zip(repeats, seeds, values, strict=True)

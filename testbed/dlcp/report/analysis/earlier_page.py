@@ -36,7 +36,7 @@ def before(folder: Path, comparisons: Sequence[Comparison]) -> Iterator[str]:
     earlier = pd.read_csv(file, keep_default_na=True)
     if lacking := [column for column in COLUMNS if column not in earlier]:
         raise Problem(str(file), f"lacks {', '.join(lacking)}", f"its columns are {', '.join(COLUMNS)}")
-    shown = [one for one in comparisons if one.results.experiment in set(earlier["experiment"])]
+    shown = [comparison for comparison in comparisons if comparison.results.experiment in set(earlier["experiment"])]
     if not shown:
         return
     yield "## Before and now"
@@ -45,13 +45,13 @@ def before(folder: Path, comparisons: Sequence[Comparison]) -> Iterator[str]:
     yield ""
     yield "| experiment | job | DLCP over the best other scheme, before | now |"
     yield "|---|---|---|---|"
-    for one in shown:
-        yield from _gains(one, _of(earlier, one))
+    for comparison in shown:
+        yield from _gains(comparison, _of(earlier, comparison))
     yield ""
-    for one in shown:
-        yield from _completions(one, _of(earlier, one))
-    for one in comparisons:
-        yield from _machine_or_buffer(one, earlier)
+    for comparison in shown:
+        yield from _completions(comparison, _of(earlier, comparison))
+    for comparison in comparisons:
+        yield from _machine_or_buffer(comparison, earlier)
 
 
 def _machine_or_buffer(buffers: Comparison, earlier: pd.DataFrame) -> Iterator[str]:
@@ -61,17 +61,17 @@ def _machine_or_buffer(buffers: Comparison, earlier: pd.DataFrame) -> Iterator[s
     if buffers.results.experiment != BUFFERS or not {SINGLE_POOL, DYNAMIC} <= gains.keys():
         return
     experiment, job = SAME_JOB
-    mine = earlier[(earlier["experiment"] == experiment) & (earlier["job"] == job)].set_index("label")
-    times = {one.job: one.estimates for one in buffers.jobs}
+    job_rows = earlier[(earlier["experiment"] == experiment) & (earlier["job"] == job)].set_index("label")
+    times = {each.job: each.estimates for each in buffers.jobs}
     yield f"**The machine or the buffer?** {experiment}, {job}: job completion over that of an ideal transport."
     yield ""
     yield "| | before: one pool | now: one pool | now: dynamic thresholds |"
     yield "|---|---|---|---|"
     for label in buffers.results.labels():
         estimates = [times[name].get((label, METRIC)) for name in (SINGLE_POOL, DYNAMIC)]
-        values = [mine[METRIC].get(label), *(estimate and estimate.value for estimate in estimates)]
+        values = [job_rows[METRIC].get(label), *(estimate and estimate.value for estimate in estimates)]
         yield f"| {label} | {' | '.join('–' if value is None else f'{value:.2f}' for value in values)} |"
-    dlcp = mine[mine["gain_percent"].notna()].iloc[0]
+    dlcp = job_rows[job_rows["gain_percent"].notna()].iloc[0]
     yield f"| DLCP over the best other | {_gain(dlcp)} | {gains[SINGLE_POOL]} | {gains[DYNAMIC]} |"
     yield ""
 
@@ -96,12 +96,12 @@ def _of(earlier: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
 
 def _gains(comparison: Comparison, earlier: pd.DataFrame) -> Iterator[str]:
     for room in headroom(comparison):
-        found = earlier[(earlier["job"] == room.job) & (earlier["label"] == room.subject)]
-        if len(found) != 1:
+        earlier_rows = earlier[(earlier["job"] == room.job) & (earlier["label"] == room.subject)]
+        if len(earlier_rows) != 1:
             continue
         yield (
             f"| {comparison.results.experiment} | {room.job}{'' if room.subject == 'DLCP' else f', {room.subject}'} "
-            f"| {_gain(found.iloc[0])} | {room.gain_words} over {room.rival} |"
+            f"| {_gain(earlier_rows.iloc[0])} | {room.gain_words} over {room.rival} |"
         )
 
 
@@ -109,11 +109,11 @@ def _completions(comparison: Comparison, earlier: pd.DataFrame) -> Iterator[str]
     """Schemes are rows, jobs columns; both times over the ideal transport's for the scheme's messages."""
     cells: dict[str, dict[str, str]] = {}
     for job in comparison.jobs:
-        mine = earlier[earlier["job"] == job.job].set_index("label")[METRIC]
+        job_rows = earlier[earlier["job"] == job.job].set_index("label")[METRIC]
         for label in job.labels:
             now = job.estimates.get((label, METRIC))
-            if label in mine.index and now is not None and now.value is not None:
-                cells.setdefault(label, {})[job.job] = f"{mine[label]:.2f} → {now.value:.2f}"
+            if label in job_rows.index and now is not None and now.value is not None:
+                cells.setdefault(label, {})[job.job] = f"{job_rows[label]:.2f} → {now.value:.2f}"
     jobs = [job.job for job in comparison.jobs if any(job.job in row for row in cells.values())]
     if not jobs:
         return

@@ -21,7 +21,7 @@ class Outcome:
     """One expectation of the experiment file, its verdict and the numbers behind it.
 
     paper, why: what was published that leads to it, and the mechanism that should bring it, as the file says.
-    ran: whether there is a run of the job and of the schemes; without one nothing can be told.
+    ran: whether there is a run of the job and of the schemes; without one there is no verdict.
     """
 
     job: str
@@ -51,22 +51,22 @@ def evaluate(comparison: Comparison, expect: Iterable[Expectation] | None = None
     """Judge each expectation once, in order. expect: the experiment file's; None takes those that the newest run
     carries in result.json, because a file's may have been edited since older runs."""
     expected = comparison.results.expect if expect is None else expect
-    return tuple(_outcome(comparison, one) for one in dict.fromkeys(expected))
+    return tuple(_outcome(comparison, expectation) for expectation in dict.fromkeys(expected))
 
 
 def _outcome(comparison: Comparison, one: Expectation) -> Outcome:
-    found = comparison.job(one.job)
-    lacking = _lacking(comparison, found, one)
+    job = comparison.job(one.job)
+    missing = _missing_runs(comparison, job, one)
     verdict: Verdict = "cannot tell"
-    words = lacking
-    if found is not None and not lacking:
-        verdict, words = _judge(comparison, found, one)
+    words = missing
+    if job is not None and not missing:
+        verdict, words = _judge(comparison, job, one)
     return Outcome(one.job, one.metric, one.scheme, one.against, one.relation, one.margin, verdict, words,
-                   one.paper, one.why, ran=not lacking)  # fmt: skip
+                   one.paper, one.why, ran=not missing)  # fmt: skip
 
 
-def _lacking(comparison: Comparison, job: JobComparison | None, one: Expectation) -> str:
-    """What of it was not run, in words; empty where all was."""
+def _missing_runs(comparison: Comparison, job: JobComparison | None, one: Expectation) -> str:
+    """Name the job or schemes that were not run, in words; empty where all were."""
     if job is None:
         return "no run of this job"
     names = [name for name in (one.scheme, one.against) if name != BEST_OTHER]
@@ -120,15 +120,15 @@ def _not_worse(
 ) -> tuple[Verdict, str]:
     """The paired interval reaches the good side or no difference; with a margin, all of it is within the margin."""
     runs = comparison.runs[comparison.runs["job"] == job.job]
-    found = gain(comparison.results, runs, job.job, ours, theirs, metric)
-    if not found.estimate.has_interval:
-        return "cannot tell", found.estimate.why
+    change = gain(comparison.results, runs, job.job, ours, theirs, metric)
+    if not change.estimate.has_interval:
+        return "cannot tell", change.estimate.why
     neutral = 1.0 if metric.compare == "ratio" else 0.0
-    low, high = _ends(found.estimate)
+    low, high = _ends(change.estimate)
     best, worst = (low, high) if metric.better == "lower" else (-high, -low)
     limit = neutral if metric.better == "lower" else -neutral
     holds = best <= limit if margin is None else worst < limit + margin
-    return ("holds" if holds else "does not hold"), show_gain(found)
+    return ("holds" if holds else "does not hold"), show_gain(change)
 
 
 def _best(
@@ -137,10 +137,10 @@ def _best(
     """better: the interval of the advantage over the best other is all on the good side. not-worse: it reaches the good
     side or no difference; with a margin, all of it is within the margin. While another scheme has too few pairs to be
     counted, it may be the best: then a claim can fail, but not hold."""
-    found = best_other(comparison, job.job, metric.name, ours)
-    if not found.estimate.has_interval:
-        return "cannot tell", found.estimate.why
-    low, high = _ends(found.estimate)
+    best = best_other(comparison, job.job, metric.name, ours)
+    if not best.estimate.has_interval:
+        return "cannot tell", best.estimate.why
+    low, high = _ends(best.estimate)
     neutral = 1.0 if metric.compare == "ratio" else 0.0
     if one.relation == "better":
         holds = low > neutral
@@ -148,9 +148,9 @@ def _best(
         holds = high >= neutral
     else:
         holds = low > (1 / (1 + one.margin) if metric.compare == "ratio" else -one.margin)
-    if holds and found.left_out:
-        return "cannot tell", found.words
-    return ("holds" if holds else "does not hold"), found.words
+    if holds and best.left_out:
+        return "cannot tell", best.words
+    return ("holds" if holds else "does not hold"), best.words
 
 
 def _ends(estimate: Estimate) -> tuple[float, float]:

@@ -35,7 +35,7 @@ COSTS: dict[str, tuple[str, str]] = {
     "machine_s_per_gb": ("CPU of machines (s/GB)", "busy seconds of all cores while the job ran, for every GB handed "
                          "over; emulated switches and the kernel's interrupts are in it"),
 }  # fmt: skip
-"""What a scheme takes: name → (title, what it is)."""
+"""Costs of a scheme: name → (title, meaning)."""
 
 
 def sheet(results: Results) -> list[dict[str, Any]]:
@@ -69,9 +69,9 @@ def costs(results: Results) -> pd.DataFrame:
     rows = []
     for job in results.jobs:
         for label in results.labels(job):
-            found = [_costs_of(results, run) for run in results.of(job, label) if run.trusted]
+            run_costs = [_costs_of(results, run) for run in results.of(job, label) if run.trusted]
             for name in COSTS:
-                values = np.array([one[name] for one in found if name in one])
+                values = np.array([cost[name] for cost in run_costs if name in cost])
                 estimate = mean_interval(values) if len(values) else Estimate(None, None, None, 0, "t", "not recorded")
                 rows.append({"job": job, "label": label, "cost": name, "value": estimate.value, "low": estimate.low,
                              "high": estimate.high, "n": estimate.n, "why": estimate.why})  # fmt: skip
@@ -99,18 +99,18 @@ def searches(results: Results) -> pd.DataFrame:
 
 
 def _costs_of(results: Results, run: Run) -> dict[str, float]:
-    """Of one run, what it tells."""
+    """Costs of one run, as far as the run records them."""
     digest, costs = results.digest(run), run.result.costs
     handed = digest.every.bytes
     if not handed:
         return {}
-    found: dict[str, float] = {"handed_gb": handed / 1e9, "resent_share": 100 * digest.resent_bytes / handed}
+    run_costs: dict[str, float] = {"handed_gb": handed / 1e9, "resent_share": 100 * digest.resent_bytes / handed}
     if digest.tensor_bytes > 0:
-        found["of_gradients"] = handed / digest.tensor_bytes
+        run_costs["of_gradients"] = handed / digest.tensor_bytes
     if costs is None:
-        return found
+        return run_costs
     hosts = costs.hosts.values()
-    return found | {
+    return run_costs | {
         "sent_ratio": sum(host.sent_bytes for host in hosts) / handed,
         "packets_per_mb": sum(host.sent_packets for host in hosts) / (handed / 1e6),
         "agent_s_per_gb": sum(host.cpu_user_s + host.cpu_system_s for host in hosts) / (handed / 1e9),
@@ -120,17 +120,17 @@ def _costs_of(results: Results, run: Run) -> dict[str, float]:
 
 def _over_jobs(results: Results, label: str, read: Callable[[Run], dict[str, Any]]) -> dict[str, str]:
     """Setting → its text; where a scheme's jobs differ in it, the text of each."""
-    found: dict[str, dict[str, str]] = {}
+    labels_of: dict[str, dict[str, str]] = {}
     for job in results.jobs:
         runs = results.of(job, label)
         if runs:
             run = min(runs, key=lambda one: not one.trusted)
             for name, value in read(run).items():
-                found.setdefault(name, {})[job] = show_setting(name.rsplit(".", 1)[-1], value)
+                labels_of.setdefault(name, {})[job] = show_setting(name.rsplit(".", 1)[-1], value)
     return {
         name: next(iter(texts.values())) if len(set(texts.values())) == 1
         else ", ".join(f"{text} ({job})" for job, text in texts.items())
-        for name, texts in found.items()
+        for name, texts in labels_of.items()
     }  # fmt: skip
 
 
@@ -139,7 +139,7 @@ def _knobs(run: Run) -> dict[str, Any]:
 
 
 def _tuning(run: Run) -> dict[str, Any]:
-    """What the search chose, and out of how many points. All of them: `searches`."""
+    """Value that the search chose, and the number of its points. All of them: `searches`."""
     tuning = run.result.tuning
     return _leaves({"points": len(tuning["points"]) if "points" in tuning else None, "chosen": tuning.get("chosen")})
 

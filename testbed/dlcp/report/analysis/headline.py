@@ -36,7 +36,7 @@ def job_sentences(comparison: Comparison, job: JobComparison) -> list[str]:
         start = says.format(job=job.job, figure=show_estimate(estimate, metric), target=target)
         gains = [] if many else [_against(job.gains[against, name]) for against in job.labels[:-1]]
         sentences.append(f"{job.subject} {start}" + (": " + "; ".join(gains) if gains else "") + ".")
-    return sentences + [one for one in (_best_other(comparison, job), _accuracy(job)) if one]
+    return sentences + [sentence for sentence in (_best_other(comparison, job), _accuracy(job)) if sentence]
 
 
 def _unbelieved(job: JobComparison) -> list[str]:
@@ -52,8 +52,8 @@ def _best_other(comparison: Comparison, job: JobComparison) -> str:
     """Where there are several others to choose from."""
     if len(others_of(comparison.results, job.job)) < 2 or METRICS["jct_s"] not in job.metrics:
         return ""
-    found = best_other(comparison, job.job, "jct_s")
-    return f"Additional speed-up of {job.subject} in job {job.job}: {found.words}, the best of the other schemes."
+    best = best_other(comparison, job.job, "jct_s")
+    return f"Additional speed-up of {job.subject} in job {job.job}: {best.words}, the best of the other schemes."
 
 
 def _against(gain: Gain) -> str:

@@ -1,4 +1,4 @@
-"""What a scheme adds over the best of the others, and what a perfect transport could have added."""
+"""Gain of a scheme over the best of the others, against the gain of a perfect transport."""
 
 from __future__ import annotations
 
@@ -45,28 +45,30 @@ class Headroom:
 
 
 def headroom(comparison: Comparison) -> tuple[Headroom, ...]:
-    """Of every job in which a scheme of DLCP's (the subject first) and another scheme have a completion time."""
-    found = (_of(comparison, job, label) for job in comparison.jobs for label in ours_of(comparison.results, job))
-    return tuple(one for one in found if one is not None)
+    """Headroom of each scheme of DLCP's (the subject first), in every job in which another scheme has a completion time
+    too.
+    """
+    rooms = (_of(comparison, job, label) for job in comparison.jobs for label in ours_of(comparison.results, job))
+    return tuple(room for room in rooms if room is not None)
 
 
 def _of(comparison: Comparison, job: JobComparison, label: str) -> Headroom | None:
     if METRICS["jct_s"] not in job.metrics:
         return None
-    found = best_other(comparison, job.job, subject=label)
-    if not found.best or found.estimate.value is None:
+    best = best_other(comparison, job.job, subject=label)
+    if not best.best or best.estimate.value is None:
         return None
-    over_ideal = job.estimates.get((found.best, "jct_over_ideal"))
+    over_ideal = job.estimates.get((best.best, "jct_over_ideal"))
     most = over_ideal.value - 1 if over_ideal is not None and over_ideal.value is not None else None
     gain, low, high = (None if end is None else end - 1
-                       for end in (found.estimate.value, found.estimate.low, found.estimate.high))  # fmt: skip
+                       for end in (best.estimate.value, best.estimate.low, best.estimate.high))  # fmt: skip
     if gain is None:
         return None
     sure = low is not None
-    verdict = {"better": "faster", "worse": "slower", "n/a": "cannot tell"}.get(found.verdict, found.verdict)
+    verdict = {"better": "faster", "worse": "slower", "n/a": "cannot tell"}.get(best.verdict, best.verdict)
     tcp = best_other(comparison, job.job, subject=label, among=over_tcp_of(comparison.results, job.job))
-    return Headroom(job.job, found.subject, found.best, gain, low, high, most, found.rival if sure else found.best,
-                    tuple(found.left_out) if sure else (), verdict, tcp.words if tcp.best else "")  # fmt: skip
+    return Headroom(job.job, best.subject, best.best, gain, low, high, most, best.rival if sure else best.best,
+                    tuple(best.left_out) if sure else (), verdict, tcp.words if tcp.best else "")  # fmt: skip
 
 
 def _percent(share: float) -> str:

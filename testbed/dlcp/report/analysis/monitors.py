@@ -13,24 +13,24 @@ def fidelity_rows(results: Results) -> list[dict[str, Any]]:
     """A row a monitor: readings from least to most over all runs, the bound, how many runs are out of it."""
     table = fidelity(results)
     rows = []
-    for (monitor, unit), mine in table.groupby(["monitor", "unit"], sort=False):
-        values = [value for value in mine["value"] if isinstance(value, int | float)]
-        bounds = dict.fromkeys(_show(bound) for bound in mine["bound"] if bound is not None)
+    for (monitor, unit), group in table.groupby(["monitor", "unit"], sort=False):
+        values = [value for value in group["value"] if isinstance(value, int | float)]
+        bounds = dict.fromkeys(_show(bound) for bound in group["bound"] if bound is not None)
         rows.append({
-            "monitor": show_name(str(monitor)), "meaning": mine["meaning"].iloc[0], "unit": unit,
+            "monitor": show_name(str(monitor)), "meaning": group["meaning"].iloc[0], "unit": unit,
             "low": _show(min(values)) if values else "–", "high": _show(max(values)) if values else "–",
-            "bound": ", ".join(bounds) or "–", "bad": int((~mine["ok"].astype(bool)).sum()), "runs": len(mine),
+            "bound": ", ".join(bounds) or "–", "bad": int((~group["ok"].astype(bool)).sum()), "runs": len(group),
         })  # fmt: skip
     return rows
 
 
 def unwatched_rows(results: Results) -> list[dict[str, str]]:
     """A row for each monitor that some runs did not have, and why: silence would look like a good value."""
-    found: dict[tuple[str, str], int] = {}
+    counts: dict[tuple[str, str], int] = {}
     for run in results.runs:
         for monitor, why in run.result.unwatched.items():
-            found[monitor, why] = found.get((monitor, why), 0) + 1
-    return [{"monitor": show_name(monitor), "why": why, "runs": str(count)} for (monitor, why), count in found.items()]
+            counts[monitor, why] = counts.get((monitor, why), 0) + 1
+    return [{"monitor": show_name(monitor), "why": why, "runs": str(count)} for (monitor, why), count in counts.items()]
 
 
 def left_out_rows(results: Results) -> list[dict[str, str]]:
@@ -40,7 +40,7 @@ def left_out_rows(results: Results) -> list[dict[str, str]]:
          "status": str(run.result.status), "why": run.result.reason or "no reason recorded"}
         for run in results.runs if not run.trusted
     ]  # fmt: skip
-    return runs + [{"what": one.path.name, "status": "not read", "why": one.why} for one in results.left_out]
+    return runs + [{"what": entry.path.name, "status": "not read", "why": entry.why} for entry in results.left_out]
 
 
 def _show(value: Any) -> str:

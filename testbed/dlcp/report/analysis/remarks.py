@@ -1,4 +1,4 @@
-"""What a reader would stumble over, in words, and only where these results show it."""
+"""Remarks on what could mislead a reader, only where these results show it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _ONE_SIZE = 1.1
 
 def remarks(results: Results, job: JobComparison) -> list[str]:
     """All that there is to be said of a job."""
-    said = slow_messages_remark(job), message_sizes_remark(results, job.job), compressed_remark(results, job.job)
-    return [one for one in said if one]
+    sentences = slow_messages_remark(job), message_sizes_remark(results, job.job), compressed_remark(results, job.job)
+    return [sentence for sentence in sentences if sentence]
 
 
 def slow_messages_remark(job: JobComparison) -> str:
@@ -44,33 +44,35 @@ def slow_messages_remark(job: JobComparison) -> str:
 
 
 def message_sizes_remark(results: Results, job: str) -> str:
-    """Whose messages are of which size, where not all are of about one; empty where they are. Trusted runs."""
+    """Mean message size of each scheme, where the sizes differ; empty where they do not. Trusted runs."""
     sizes_bytes = {}
     for label in results.labels(job):
-        found = [results.digest(run).every for run in results.of(job, label) if run.trusted]
-        if messages := sum(one.messages for one in found):
-            sizes_bytes[label] = sum(one.bytes for one in found) / messages
+        digests = [results.digest(run).every for run in results.of(job, label) if run.trusted]
+        if messages := sum(digest.messages for digest in digests):
+            sizes_bytes[label] = sum(digest.bytes for digest in digests) / messages
     if not sizes_bytes or max(sizes_bytes.values()) <= _ONE_SIZE * min(sizes_bytes.values()):
         return ""
-    told = ", ".join(f"{label} {size / 1e3:.3g} kB" for label, size in sizes_bytes.items())
+    sizes = ", ".join(f"{label} {size / 1e3:.3g} kB" for label, size in sizes_bytes.items())
     return (
-        f"Messages are not of one size (in the mean: {told}). Times of single messages compare only among those of "
+        f"Messages are not of one size (in the mean: {sizes}). Times of single messages compare only among those of "
         "about one size; times of iterations and of the job compare among all."
     )
 
 
 def compressed_remark(results: Results, job: str) -> str:
-    """Which schemes of a job send less than its gradients, and what their ideal is; empty where none does."""
+    """Schemes of a job that send less than its gradients, and their ideal; empty where none does."""
     shares = {}
     for label in results.labels(job):
-        found = [run.result.ideal["bytes_share"] for run in results.of(job, label) if "bytes_share" in run.result.ideal]
-        if found:
-            shares[label] = sum(found) / len(found)
+        shares_sent = [
+            run.result.ideal["bytes_share"] for run in results.of(job, label) if "bytes_share" in run.result.ideal
+        ]
+        if shares_sent:
+            shares[label] = sum(shares_sent) / len(shares_sent)
     if not shares:
         return ""
-    told = ", ".join(f"{label} {show_fraction(share)}" for label, share in shares.items())
+    shown = ", ".join(f"{label} {show_fraction(share)}" for label, share in shares.items())
     return (
-        f"Compressed gradients: of the bytes of gradients and of what comes of them, there travel under {told}. Their "
+        f"Compressed gradients: of the bytes of gradients and of what comes of them, there travel under {shown}. Their "
         "times over the ideal's are over an ideal transport of what they send; the line of the ideal transport is that "
         "of whole gradients. Coding takes CPU, not the ideal's time."
     )

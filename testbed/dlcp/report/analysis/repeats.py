@@ -1,4 +1,4 @@
-"""What these repeats cannot rank, and how many more would."""
+"""Comparisons that these repeats cannot decide, and the repeats that would decide them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Unranked:
     @property
     def words(self) -> str:
         """The pair, its interval, and what to do about it."""
-        one = self.gain
-        pair = f"{self.job}: {one.metric.title}, {one.subject} against {one.against}"
-        if not one.estimate.has_interval:
-            return f"{pair}: {one.estimate.why}; {self.more} more repeats would give an interval"
-        shown = f"{pair}: no clear difference ({show_gain(one)})"
+        estimate = self.gain
+        pair = f"{self.job}: {estimate.metric.title}, {estimate.subject} against {estimate.against}"
+        if not estimate.estimate.has_interval:
+            return f"{pair}: {estimate.estimate.why}; {self.more} more repeats would give an interval"
+        shown = f"{pair}: no clear difference ({show_gain(estimate)})"
         if self.more is None:
             return (
                 f"{shown}; if the difference is as measured, more than {MOST_REPEATS} repeats would be needed to see it"
@@ -38,11 +38,11 @@ class Unranked:
 def unranked(comparison: Comparison) -> tuple[Unranked, ...]:
     """Every gain of every job's subject that has pairs and no direction; tails compared through pooled samples are
     left out, because repeats are not their sample."""
-    return tuple(one for job in comparison.jobs for one in _of_job(job))
+    return tuple(undecided for job in comparison.jobs for undecided in _of_job(job))
 
 
 def _of_job(job: JobComparison) -> list[Unranked]:
-    found = []
+    undecided = []
     for against in job.labels[:-1]:
         for name in METRICS:
             gain = job.gains.get((against, name))
@@ -50,11 +50,11 @@ def _of_job(job: JobComparison) -> list[Unranked]:
                 continue
             n = gain.estimate.n
             if not gain.estimate.has_interval:
-                found.append(Unranked(job.job, gain, MIN_REPEATS - n))
+                undecided.append(Unranked(job.job, gain, MIN_REPEATS - n))
             elif gain.verdict == "no clear difference" and not _the_same(gain):
                 more = None if gain.repeats is None else max(gain.repeats - n, 1)
-                found.append(Unranked(job.job, gain, more))
-    return found
+                undecided.append(Unranked(job.job, gain, more))
+    return undecided
 
 
 def _the_same(gain: Gain) -> bool:

@@ -1,5 +1,4 @@
-"""What the runs were made with, as rows for people: regime, mishaps, QoS, provenance. Knobs:
-dlcp.report.analysis.fairness."""
+"""Settings of the runs, as rows for people: regime, mishaps, QoS, provenance. Knobs: dlcp.report.analysis.fairness."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ def regime_rows(results: Results) -> list[tuple[str, str]]:
 
 
 def fault_lines(results: Results) -> list[str]:
-    """What went wrong on purpose in every run, in words, and when; where the jobs differ, each with its job."""
+    """Faults planned in every run, in words, and their times; where the jobs differ, each with its job."""
     by_job = {job: _fault_words(results.example(job)) for job in results.jobs}
     if all(words == by_job[results.jobs[0]] for words in by_job.values()):
         return by_job[results.jobs[0]]
@@ -30,8 +29,8 @@ def fault_lines(results: Results) -> list[str]:
 
 
 def _fault_words(result: RunResult) -> list[str]:
-    found = TypeAdapter(list[Fault]).validate_python(faults(result))
-    return [f"{fault.what}, {fault.when}" for fault in found]
+    planned = TypeAdapter(list[Fault]).validate_python(faults(result))
+    return [f"{fault.what}, {fault.when}" for fault in planned]
 
 
 def differing_qos(results: Results) -> list[dict[str, str]] | None:
@@ -39,7 +38,7 @@ def differing_qos(results: Results) -> list[dict[str, str]] | None:
     read_back = [run.result for run in results.runs if run.result.intended and run.result.effective]
     if not read_back:
         return None
-    found: Counter[tuple[str, str, str, str]] = Counter()
+    counts: Counter[tuple[str, str, str, str]] = Counter()
     for result in read_back:
         intended = dict(flat(_each(result.intended, result.effective)))
         effective = dict(flat(_each(result.effective, result.intended)))
@@ -49,37 +48,42 @@ def differing_qos(results: Results) -> list[dict[str, str]] | None:
                 meant, done = (
                     show_setting(name, side[path]) if path in side else "–" for side in (intended, effective)
                 )
-                found[result.label, path, meant, done] += 1
+                counts[result.label, path, meant, done] += 1
     return [{"label": label, "path": path, "intended": meant, "effective": done, "runs": str(runs)}
-            for (label, path, meant, done), runs in found.items()]  # fmt: skip
+            for (label, path, meant, done), runs in counts.items()]  # fmt: skip
 
 
 def _each(side: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """A side of the comparison, with "all" spelt out where the other side tells ports or hosts apart."""
     spelt = dict(side)
     for kind, members in side.items():
-        theirs = other.get(kind)
-        if isinstance(members, dict) and set(members) == {"all"} and isinstance(theirs, dict) and "all" not in theirs:
-            spelt[kind] = dict.fromkeys(theirs, members["all"])
+        other_value = other.get(kind)
+        if (
+            isinstance(members, dict)
+            and set(members) == {"all"}
+            and isinstance(other_value, dict)
+            and "all" not in other_value
+        ):
+            spelt[kind] = dict.fromkeys(other_value, members["all"])
     return spelt
 
 
 def provenance_rows(results: Results) -> list[tuple[str, str]]:
-    """What the runs say of machine and code; where they differ, every value with its number of runs."""
+    """Machine and code of the runs; where runs differ, every value with its number of runs."""
     values: dict[str, dict[str, int]] = {}
     for run in results.runs:
         for path, value in flat(run.result.provenance):
-            seen = values.setdefault(path, {})
+            counts = values.setdefault(path, {})
             text = show_setting(path, value)
-            seen[text] = seen.get(text, 0) + 1
+            counts[text] = counts.get(text, 0) + 1
     rows = []
-    for path, seen in values.items():
-        if len(seen) == 1:
-            rows.append((path, next(iter(seen))))
-        elif len(seen) <= 4:
-            rows.append((path, ";  ".join(f"{text} ({count} runs)" for text, count in seen.items())))
+    for path, counts in values.items():
+        if len(counts) == 1:
+            rows.append((path, next(iter(counts))))
+        elif len(counts) <= 4:
+            rows.append((path, ";  ".join(f"{text} ({count} runs)" for text, count in counts.items())))
         else:
-            rows.append((path, f"{len(seen)} different values, from {min(seen)} to {max(seen)}"))
+            rows.append((path, f"{len(counts)} different values, from {min(counts)} to {max(counts)}"))
     seeds = sorted({run.result.seed for run in results.runs})
     substrates = sorted({run.result.substrate for run in results.runs})
     return [("substrate", ", ".join(substrates)), ("seeds", ", ".join(str(seed) for seed in seeds)), *rows]

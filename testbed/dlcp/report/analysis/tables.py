@@ -20,22 +20,22 @@ IDEAL = "ideal transport"
 def figures(comparison: Comparison) -> pd.DataFrame:
     """One row a (job, scheme, metric): value, 95 % interval, n, method, reason of a refusal. Seconds, shares 0 to 1."""
     return pd.DataFrame([
-        {"job": job.job, "label": label, "metric": name, "unit": METRICS[name].unit, "value": one.value,
-         "low": one.low, "high": one.high, "n": one.n, "method": one.method, "why": one.why}
+        {"job": job.job, "label": label, "metric": name, "unit": METRICS[name].unit, "value": estimate.value,
+         "low": estimate.low, "high": estimate.high, "n": estimate.n, "method": estimate.method, "why": estimate.why}
         for job in comparison.jobs
-        for (label, name), one in job.estimates.items()
+        for (label, name), estimate in job.estimates.items()
     ])  # fmt: skip
 
 
 def gains(comparison: Comparison) -> pd.DataFrame:
     """One row a (job, against, metric): ratio or difference of the subject to it, 95 % interval, verdict."""
     return pd.DataFrame([
-        {"job": job.job, "label": one.subject, "against": one.against, "metric": one.metric.name,
-         "compare": one.metric.compare, "value": one.estimate.value, "low": one.estimate.low,
-         "high": one.estimate.high, "n": one.estimate.n, "method": one.estimate.method,
-         "verdict": one.verdict, "repeats": one.repeats, "why": one.estimate.why}
+        {"job": job.job, "label": gain.subject, "against": gain.against, "metric": gain.metric.name,
+         "compare": gain.metric.compare, "value": gain.estimate.value, "low": gain.estimate.low,
+         "high": gain.estimate.high, "n": gain.estimate.n, "method": gain.estimate.method,
+         "verdict": gain.verdict, "repeats": gain.repeats, "why": gain.estimate.why}
         for job in comparison.jobs
-        for one in job.gains.values()
+        for gain in job.gains.values()
     ])  # fmt: skip
 
 
@@ -51,9 +51,9 @@ def speedups(comparison: Comparison) -> pd.DataFrame:
         if base is None or base.value is None:
             continue
         for label in job.labels:
-            found = gain(results, runs, job.job, reference, label, metric).estimate
-            rows.append({"job": job.job, "label": label, "reference": reference, "value": found.value,
-                         "low": found.low, "high": found.high, "n": found.n, "why": found.why})  # fmt: skip
+            estimate = gain(results, runs, job.job, reference, label, metric).estimate
+            rows.append({"job": job.job, "label": label, "reference": reference, "value": estimate.value,
+                         "low": estimate.low, "high": estimate.high, "n": estimate.n, "why": estimate.why})  # fmt: skip
         ideal_s = ideal_s_of(results, job.job, "jct_s")
         if ideal_s:
             rows.append({"job": job.job, "label": IDEAL, "reference": reference, "value": base.value / ideal_s,

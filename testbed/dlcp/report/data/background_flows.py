@@ -1,4 +1,4 @@
-"""What a scheme costs others: how the background's flows fared beside it."""
+"""Costs that a scheme causes to others: the completion of background flows that run at the same time."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def _background(results: Results) -> pd.DataFrame:
     rows = []
     for job in results.jobs:
         for label in results.labels(job):
-            found = [_flows(run) for run in results.of(job, label) if run.trusted]
-            pooled = pd.concat(found, ignore_index=True) if found else pd.DataFrame()
+            flows = [_flows(run) for run in results.of(job, label) if run.trusted]
+            pooled = pd.concat(flows, ignore_index=True) if flows else pd.DataFrame()
             rows += [{"job": job, "label": label, **row} for row in _summed(pooled)]
     sizes = [size for _, size in SIZES]
     rows.sort(key=lambda row: (results.jobs.index(row["job"]), row["kind"], row["transport"], sizes.index(row["size"])))
@@ -76,9 +76,9 @@ def _ideal_s(graph: Graph, table: pd.DataFrame, packets: pd.Series) -> pd.Series
     for source, sink in set(zip(table["src"], table["dst"], strict=True)):
         rate_bps = min(graph.host_link(source).rate_bps, graph.host_link(sink).rate_bps)
         path[source, sink] = rate_bps, distances[sink][source] - 1
-    found = [path[pair] for pair in zip(table["src"], table["dst"], strict=True)]
-    rate = np.array([rate_bps for rate_bps, _ in found])
-    further = np.array([links for _, links in found])
+    ideals = [path[pair] for pair in zip(table["src"], table["dst"], strict=True)]
+    rate = np.array([rate_bps for rate_bps, _ in ideals])
+    further = np.array([links for _, links in ideals])
     overhead = table["transport"].map(FRAME_OVERHEAD)
     last = table["bytes"] - (packets - 1) * PAYLOAD_BYTES + overhead
     ideal: pd.Series = (table["bytes"] + packets * overhead + further * last) * 8 / rate
@@ -89,9 +89,9 @@ def _summed(flows: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """One row for each kind, transport and size, in their order."""
     if flows.empty:
         return
-    for (kind, transport), mine in flows.groupby(["kind", "transport"], sort=True):
+    for (kind, transport), group in flows.groupby(["kind", "transport"], sort=True):
         for _, size in SIZES:
-            some = mine[mine["size"] == size]
+            some = group[group["size"] == size]
             if len(some):
                 median, tail = (_quantile(some, q) for q in (0.5, 0.99))
                 yield {
@@ -108,6 +108,6 @@ def _quantile(flows: pd.DataFrame, q: float) -> Estimate:
     if known.empty:
         return Estimate(None, None, None, 0, "bootstrap", "no flow has a slowdown")
     blocks = np.unique(known["block"], return_inverse=True)[1].astype(np.int64)
-    found = quantile_interval(known["slowdown"].to_numpy(np.float64), blocks, q, seed=SEED)
-    why = found.why.replace("iterations", "tenths of a second")
-    return Estimate(found.value, found.low, found.high, found.n, found.method, why)
+    interval = quantile_interval(known["slowdown"].to_numpy(np.float64), blocks, q, seed=SEED)
+    why = interval.why.replace("iterations", "tenths of a second")
+    return Estimate(interval.value, interval.low, interval.high, interval.n, interval.method, why)

@@ -1,7 +1,7 @@
 """A run's big tables, read once, column by column, and kept as the little that analysis needs of them.
 
 Ten million rows of `messages` with all their text would be gigabytes; their durations and the sums of their losses are
-13 bytes a row. What a table says of other jobs than the run's own (tenants beside it) is not of its digest.
+13 bytes a row. What a table says of other jobs than the run's own (its tenants) is not in its digest.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def digest_all(runs: Sequence[Run]) -> dict[str, RunDigest]:
 
 
 def digest(run: Run) -> RunDigest:
-    """Of one run; what it has no table for is left empty."""
+    """Digest of one run; fields without a table stay empty."""
     legs: dict[str, Durations] = {}
     exposed_s, d = float("nan"), dilation(run.result)
     iterations = _read(run.path / "iterations.parquet", _ITERATIONS, run.result.job)
@@ -110,13 +110,13 @@ def digest(run: Run) -> RunDigest:
     counted = _counted(messages)
     legs["message"] = _durations(messages, counted, d)
     on_leg = {name: _is(messages, "leg", name) for name in ("push", "pull")}
-    for name, mine in on_leg.items():
-        if mine.any():
-            legs[name] = _durations(messages, counted & mine, d)
-    found = _with_losses(messages, on_leg, legs)
+    for name, leg_rows in on_leg.items():
+        if leg_rows.any():
+            legs[name] = _durations(messages, counted & leg_rows, d)
+    losses = _with_losses(messages, on_leg, legs)
     lossy = np.unique(_integers(messages, "iteration")[on_leg["pull"] & (_floats(messages, "lost_bytes") > 0)])
     drifting = may_differ(ended, lossy.tolist(), lasts=drift_lasts(run.result.run))
-    return replace(found, drifting=frozenset(drifting), exposed_comm_s=exposed_s)
+    return replace(losses, drifting=frozenset(drifting), exposed_comm_s=exposed_s)
 
 
 def _with_losses(messages: pa.Table, on_leg: dict[str, Bools], legs: dict[str, Durations]) -> RunDigest:
@@ -178,7 +178,7 @@ def _integers(table: pa.Table, name: str) -> Integers:
 def _is(table: pa.Table, name: str, value: str) -> Bools:
     """Rows whose text is this one."""
     text = table[name].combine_chunks()
-    found: Bools = pc.equal(text.indices, pc.index_in(pa.scalar(value), value_set=text.dictionary)).to_numpy(
+    matches: Bools = pc.equal(text.indices, pc.index_in(pa.scalar(value), value_set=text.dictionary)).to_numpy(
         zero_copy_only=False
     ) if value in text.dictionary.to_pylist() else np.zeros(len(table), bool)  # fmt: skip
-    return found
+    return matches

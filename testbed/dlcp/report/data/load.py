@@ -74,20 +74,20 @@ class Results:
         return pd.concat(parts, ignore_index=True) if parts else empty
 
     def own(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The rows of a table that are about the job that their run measured, not about tenants beside it."""
+        """The rows of a table that are about the job that their run measured, not about its tenants."""
         measured = {run.result.run_id: run.result.job for run in self.runs}
         return table[table["job"] == table["run_id"].map(measured)]
 
     def digest(self, run: Run) -> RunDigest:
-        """What `messages` and `iterations` of a run say, read once."""
+        """Digest of the tables `messages` and `iterations` of a run, read once."""
         return self.made("digests", lambda: digest_all(self.runs))[run.result.run_id]
 
     def made(self, key: Any, make: Callable[[], Made]) -> Made:
-        """What `make` gives, made once for these results."""
+        """Return the value that `make` gives, made once for these results."""
         if key not in self._made:
             self._made[key] = make()
-        found: Made = self._made[key]
-        return found
+        value: Made = self._made[key]
+        return value
 
     @property
     def jobs(self) -> tuple[str, ...]:
@@ -100,29 +100,32 @@ class Results:
 
     @property
     def expect(self) -> tuple[Expectation, ...]:
-        """What the experiment expected when the newest run was made."""
+        """Expectations of the experiment when the newest run was made."""
         newest = max(self.runs, key=_made_at).result
         return tuple(Expectation.model_validate(entry) for entry in newest.expect)
 
     def labels(self, job: str | None = None) -> tuple[str, ...]:
         """Schemes' labels: the baselines by name, then those of DLCP; numbers in names by their size."""
-        found = {(run.result.is_dlcp, run.result.label) for run in self.runs
+        keys = {(run.result.is_dlcp, run.result.label) for run in self.runs
                  if job in (None, run.result.job)}  # fmt: skip
-        return tuple(label for _, label in sorted(found, key=lambda one: (one[0], natural(one[1]))))
+        return tuple(label for _, label in sorted(keys, key=lambda one: (one[0], natural(one[1]))))
 
     def subject(self, job: str | None = None) -> str:
         """The label whose gains are wanted: of DLCP's own, the one that the experiment claims most about; then the one
         that uses the plain scheme; then the shortest. Without any of DLCP's, the label that most claims are against
         (such as a run that loses nothing); then the last."""
         labels = self.labels(job)
-        ours = [label for label in labels if self.is_dlcp(label)]
-        claimed, against = [one.scheme for one in self.expect], [one.against for one in self.expect]
+        own_labels = [label for label in labels if self.is_dlcp(label)]
+        claimed, against = (
+            [expectation.scheme for expectation in self.expect],
+            [expectation.against for expectation in self.expect],
+        )
 
         def rank(label: str) -> tuple[int, bool, int]:
             scheme = self.scheme_of(label)
             return -claimed.count(label) - claimed.count(scheme), scheme != "dlcp", len(label)
 
-        return min(ours, key=rank) if ours else max(reversed(labels), key=against.count)
+        return min(own_labels, key=rank) if own_labels else max(reversed(labels), key=against.count)
 
     def reference(self, job: str | None = None) -> str:
         """The label that speed-ups are over: the one of plain TCP, else of tuned TCP; without either, the first."""
@@ -136,7 +139,7 @@ class Results:
         return min(fitting, key=lambda run: not run.trusted).result
 
     def regime(self, job: str | None = None) -> dict[str, Any]:
-        """What every plot of a job, or of all jobs, carries: the scaling, what switches did not do as they should, and
+        """Facts for every plot of a job, or of all jobs: the scaling, what switches did not do as they should, and
         how many runs are in the means and how many are not."""
         degraded = self.degraded
         more = {"degraded": "; ".join(degraded)} if degraded else {}
@@ -149,19 +152,19 @@ class Results:
 
     @property
     def degraded(self) -> tuple[str, ...]:
-        """What switches did instead of what runs asked for, a line each: which schemes' runs, which switches, what."""
-        found: dict[str, dict[str, None]] = {}
+        """Deviations of switches from the requests of runs, a line each: which schemes' runs, which switches, what."""
+        lines: dict[str, dict[str, None]] = {}
         for run in self.runs:
             for line in run.result.degradations:
-                found.setdefault(line, {})[run.result.label] = None
-        return tuple(f"{', '.join(labels)}: {line}" for line, labels in found.items())
+                lines.setdefault(line, {})[run.result.label] = None
+        return tuple(f"{', '.join(labels)}: {line}" for line, labels in lines.items())
 
     def scheme_of(self, label: str) -> str:
         """The scheme behind a label."""
         return next(run.result.scheme for run in self.runs if run.result.label == label)
 
     def is_dlcp(self, label: str) -> bool:
-        """Whether the scheme behind a label is DLCP, a part or a variant of it."""
+        """Return true if the scheme with a label is DLCP, a part or a variant of it."""
         return next(run.result.is_dlcp for run in self.runs if run.result.label == label)
 
     def of(self, job: str, label: str | None = None) -> tuple[Run, ...]:
@@ -199,7 +202,7 @@ def load(path: Path, only: Collection[str] | None = None) -> Results:
         else:
             runs.append(loaded)
     if not runs:
-        details = "; ".join(f"{one.path.name}: {one.why}" for one in left_out[:3])
+        details = "; ".join(f"{entry.path.name}: {entry.why}" for entry in left_out[:3])
         raise Problem(str(path), "no finished run here" + (f" ({details})" if details else ""),
                       "make one with: dlcp run EXPERIMENT")  # fmt: skip
     experiments = sorted({run.result.experiment for run in runs})
@@ -266,7 +269,7 @@ def _newest_configuration(runs: list[Run]) -> tuple[list[Run], list[LeftOut]]:
     kept: list[Run] = []
     stale: list[LeftOut] = []
     configuration: dict[tuple[str, str], str] = {}
-    seen: set[tuple[str, str, int]] = set()
+    keys: set[tuple[str, str, int]] = set()
     regimes = JobRegimes()
     for run in sorted(runs, key=_made_at, reverse=True):
         cell = (run.result.label, run.result.job)
@@ -274,11 +277,11 @@ def _newest_configuration(runs: list[Run]) -> tuple[list[Run], list[LeftOut]]:
             stale.append(LeftOut(run.path, f"{run.result.label}, {run.result.job}: {_incomparable(differing)}"))
         elif configuration.setdefault(cell, _configuration(run)) != _configuration(run):
             stale.append(LeftOut(run.path, f"{run.result.label}, {run.result.job}: an older configuration"))
-        elif (*cell, run.result.repeat) in seen:
+        elif (*cell, run.result.repeat) in keys:
             stale.append(LeftOut(run.path, f"{run.result.label}, {run.result.job}: repeat {run.result.repeat + 1} was "
                                            "run again later"))  # fmt: skip
         else:
-            seen.add((*cell, run.result.repeat))
+            keys.add((*cell, run.result.repeat))
             kept.append(run)
     return sorted(kept, key=lambda run: (run.result.job, run.result.repeat, run.result.label)), stale
 
@@ -301,7 +304,7 @@ def _configuration(run: Run) -> str:
 
 
 def faults(result: RunResult) -> list[dict[str, Any]]:
-    """What went wrong on purpose, as the run's definition has it."""
+    """Faults planned in a run, from the run's definition."""
     return list(result.run.get("definition", {}).get("faults", []))
 
 
@@ -324,7 +327,7 @@ def ideals_s_of(results: Results, job: str, name: str) -> dict[str, float]:
 
 def _ideals_s(results: Results, job: str, name: str) -> dict[str, list[float]]:
     runs = [run.result for run in results.of(job) if name in run.result.ideal]
-    found: dict[str, list[float]] = {}
+    ideals: dict[str, list[float]] = {}
     for run in [run for run in runs if "bytes_share" not in run.ideal] or runs:
-        found.setdefault(run.label, []).append(run.ideal[name])
-    return found
+        ideals.setdefault(run.label, []).append(run.ideal[name])
+    return ideals

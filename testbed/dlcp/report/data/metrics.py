@@ -52,13 +52,13 @@ def samples(results: Results, job: str, label: str, metric: Metric) -> Samples:
 
 
 def _source(metric: Metric) -> str:
-    """Which durations of a run's digest the metric is of."""
+    """Name of the durations in a run's digest that the metric summarises."""
     return metric.name.split("_")[0]
 
 
 def _pooled(results: Results, job: str, label: str, source: str) -> Samples:
-    found = [results.digest(run).legs.get(source) for run in results.of(job, label) if run.trusted]
-    parts = [part for part in found if part is not None and len(part.values)]
+    samples = [results.digest(run).legs.get(source) for run in results.of(job, label) if run.trusted]
+    parts = [part for part in samples if part is not None and len(part.values)]
     if not parts:
         return Samples(np.empty(0), np.empty(0, np.int64))
     blocks, taken = [], 0
@@ -90,11 +90,11 @@ def target_accuracy(results: Results, job: str) -> float | None:
     """The test accuracy that the job names as its target; else that every trusted run of it reached at some time; None
     if the job does not train."""
     training = results.own(results.table("training", ("job", "accuracy")))
-    mine = training[(training["job"] == job) & training["trusted"].astype(bool)]
-    if mine.empty:
+    job_rows = training[(training["job"] == job) & training["trusted"].astype(bool)]
+    if job_rows.empty:
         return None
     named = (results.example(job).run.get("job") or {}).get("target_accuracy")
-    return float(mine.groupby("run_id")["accuracy"].max().min()) if named is None else float(named)
+    return float(job_rows.groupby("run_id")["accuracy"].max().min()) if named is None else float(named)
 
 
 def _digested(results: Results) -> pd.DataFrame:
@@ -143,8 +143,8 @@ def _training(results: Results) -> pd.DataFrame:
     table = results.own(results.table("training", ("job", "step", "time_s", "accuracy")))
     for job in results.jobs:
         target = target_accuracy(results, job)
-        for run_id, mine in table[table["job"] == job].groupby("run_id"):
-            curve = mine.sort_values("step")
+        for run_id, run_rows in table[table["job"] == job].groupby("run_id"):
+            curve = run_rows.sort_values("step")
             times_s, steps, accuracy = (curve[name].to_numpy(dtype=float) for name in ("time_s", "step", "accuracy"))
             rows[str(run_id)] = {
                 "final_accuracy": float(accuracy[-1]), "time_to_accuracy_s": time_to(times_s, accuracy, target),

@@ -17,7 +17,7 @@ _BUFFER: dict[str, Callable[[Any], str]] = {
 }
 
 _SHARING = ("buffering", "buffer_alpha", "shared_buffer_bytes", "shared_buffer_lab_bytes", "queue_minimum_bytes")
-"""What of the regime is told together as `buffering`."""
+"""Fields of the regime that are reported together as `buffering`."""
 
 
 def regime_facts(regime: dict[str, Any]) -> list[tuple[str, str]]:
@@ -58,11 +58,11 @@ def facts_of_jobs(regimes: Mapping[str, dict[str, Any]]) -> list[tuple[str, str]
     """The facts of several jobs' regimes: name, value with its unit; where jobs differ, each value with its jobs."""
     facts = {job: dict(regime_facts(regime)) for job, regime in regimes.items()}
     rows = []
-    for name in dict.fromkeys(name for told in facts.values() for name in told):
+    for name in dict.fromkeys(name for job_facts in facts.values() for name in job_facts):
         jobs_of: dict[str, list[str]] = {}
-        for job, told in facts.items():
-            if name in told:
-                jobs_of.setdefault(told[name], []).append(job)
+        for job, job_facts in facts.items():
+            if name in job_facts:
+                jobs_of.setdefault(job_facts[name], []).append(job)
         each = ", ".join(f"{value} ({', '.join(jobs)})" for value, jobs in jobs_of.items())
         rows.append((name, next(iter(jobs_of)) if len(jobs_of) == 1 else each))
     return rows

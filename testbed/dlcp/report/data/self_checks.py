@@ -21,19 +21,19 @@ def losses(results: Results) -> pd.DataFrame:
     rows = []
     for job in results.jobs:
         for label in results.labels(job):
-            found = [results.digest(run) for run in results.of(job, label) if run.trusted]
-            found = [one for one in found if one.every.messages]
-            if not found:
+            digests = [results.digest(run) for run in results.of(job, label) if run.trusted]
+            digests = [one for one in digests if one.every.messages]
+            if not digests:
                 continue
-            every, bounded = (sum(parts, Losses()) for parts in zip(*((one.every, one.bounded) for one in found),
+            every, bounded = (sum(parts, Losses()) for parts in zip(*((one.every, one.bounded) for one in digests),
                                                                     strict=True))  # fmt: skip
             of = bounded if bounded.messages else every
             rows.append({
                 "job": job, "label": label, "messages": every.messages, "bounded": bounded.messages,
                 "lost_share": of.lost_bytes / of.bytes, "lost_energy": of.lost_energy_bytes / of.bytes,
-                "bound": max(one.bound for one in found), "worst_share": max(one.worst_share for one in found),
-                "worst_of_bound": max(one.worst_of_bound for one in found),
-                "violations": sum(one.violations for one in found),
+                "bound": max(one.bound for one in digests), "worst_share": max(one.worst_share for one in digests),
+                "worst_of_bound": max(one.worst_of_bound for one in digests),
+                "violations": sum(one.violations for one in digests),
             })  # fmt: skip
     columns = ["job", "label", "messages", "bounded", "lost_share", "lost_energy", "bound", "worst_share",
                "worst_of_bound", "violations"]  # fmt: skip
@@ -47,12 +47,12 @@ def replicas(results: Results) -> pd.DataFrame:
     """
     table = results.own(results.table("iterations", ("job", "iteration", "parameters_crc32")))
     table = table.dropna(subset=["parameters_crc32"])
-    drifting = [(run.result.run_id, one) for run in results.runs for one in results.digest(run).drifting]
+    drifting = [(run.result.run_id, drift) for run in results.runs for drift in results.digest(run).drifting]
     table = table[~pd.MultiIndex.from_frame(table[["run_id", "iteration"]]).isin(drifting)]
     table = table[table["trusted"].astype(bool)]
     rows = []
-    for job, label, mine in _cells(results, table):
-        sums = mine.groupby(["run_id", "iteration"])["parameters_crc32"].nunique()
+    for job, label, cell in _cells(results, table):
+        sums = cell.groupby(["run_id", "iteration"])["parameters_crc32"].nunique()
         rows.append({"job": job, "label": label, "iterations": len(sums), "differing": int((sums > 1).sum())})
     return pd.DataFrame(rows, columns=["job", "label", "iterations", "differing"])
 
@@ -61,9 +61,9 @@ def _cells(results: Results, table: pd.DataFrame) -> Iterator[tuple[str, str, pd
     """The rows of each job and scheme that has any, in the order of display."""
     for job in results.jobs:
         for label in results.labels(job):
-            mine = table[(table["job"] == job) & (table["label"] == label)]
-            if len(mine):
-                yield job, label, mine
+            cell = table[(table["job"] == job) & (table["label"] == label)]
+            if len(cell):
+                yield job, label, cell
 
 
 def fidelity(results: Results) -> pd.DataFrame:
@@ -81,22 +81,22 @@ def fidelity(results: Results) -> pd.DataFrame:
 
 
 def problems(results: Results) -> tuple[str, ...]:
-    """What must not happen in any run, in words, worst first; empty when all is in order."""
-    found: list[str] = []
+    """Problems that must not occur in any run, in words, worst first; empty when there are none."""
+    texts: list[str] = []
     for row in losses(results).to_dict("records"):
         if row["violations"]:
-            found.append(f"{row['label']}, {row['job']}: {row['violations']} of {row['messages']} messages lost more "
+            texts.append(f"{row['label']}, {row['job']}: {row['violations']} of {row['messages']} messages lost more "
                          f"than their bound (worst: {row['worst_share']:.2%} of the bytes)")  # fmt: skip
     for row in replicas(results).to_dict("records"):
         if row["differing"]:
-            found.append(f"{row['label']}, {row['job']}: after {row['differing']} of {row['iterations']} iterations "
+            texts.append(f"{row['label']}, {row['job']}: after {row['differing']} of {row['iterations']} iterations "
                          "the workers' parameters differ")  # fmt: skip
     for run in results.runs:
         used = [transport for transport, carried in run.result.traffic.items() if carried]
         if len(used) > 1:
-            found.append(f"{run.result.label}, {run.result.job}, repeat {run.result.repeat + 1}: gradients or "
+            texts.append(f"{run.result.label}, {run.result.job}, repeat {run.result.repeat + 1}: gradients or "
                          f"parameters went over {' and '.join(used)}, where a scheme has one transport")  # fmt: skip
     commits = {str(run.result.provenance.get("commit")) for run in results.runs}
     if len(commits) > 1:
-        found.append(f"the runs were made by {len(commits)} different commits of this toolkit")
-    return tuple(found)
+        texts.append(f"the runs were made by {len(commits)} different commits of this toolkit")
+    return tuple(texts)

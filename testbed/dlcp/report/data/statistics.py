@@ -50,7 +50,7 @@ class Estimate:
 
     @property
     def has_interval(self) -> bool:
-        """Whether both ends are known."""
+        """True if both ends are known."""
         return self.low is not None and self.high is not None
 
 
@@ -109,8 +109,8 @@ def unpaired_difference(ours: Floats, theirs: Floats, confidence: float = CONFID
     value = float(np.mean(ours) - np.mean(theirs))
     if n < MIN_REPEATS:
         return Estimate(value, None, None, n, "Welch t", f"an interval needs {MIN_REPEATS} repeats, there are {n}")
-    found = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(confidence)
-    low, high = (float(end) if math.isfinite(end) else value for end in (found.low, found.high))
+    interval = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(confidence)
+    low, high = (float(end) if math.isfinite(end) else value for end in (interval.low, interval.high))
     return Estimate(value, low, high, n, "Welch t")
 
 
@@ -177,8 +177,8 @@ def _largest(samples: Floats, count: int) -> npt.NDArray[np.intp]:
     count = min(count, n)
     if _ascending(samples):
         return np.arange(n - 1, n - 1 - count, -1)
-    found = np.argpartition(samples, n - count)[n - count :]
-    order: npt.NDArray[np.intp] = found[np.argsort(-samples[found], kind="stable")]
+    indices = np.argpartition(samples, n - count)[n - count :]
+    order: npt.NDArray[np.intp] = indices[np.argsort(-samples[indices], kind="stable")]
     return order
 
 
@@ -249,9 +249,9 @@ def _resampled_quantiles(samples: Floats, blocks: Integers, q: float, seed: int)
     walked = math.ceil(3 * (1 - q) * len(samples))
     while True:
         top = _largest(samples, walked)
-        found = _walk(weights, block_of[top], beyond)
-        if found is not None:
-            return samples[top[found]]
+        positions = _walk(weights, block_of[top], beyond)
+        if positions is not None:
+            return samples[top[positions]]
         walked *= 2
 
 
@@ -291,5 +291,5 @@ def _walk(weights: Floats, block_of: Integers, beyond: Floats) -> npt.NDArray[np
     inside = at < len(block_of)
     taken = weights[np.arange(draws)[:, None], block_of[np.minimum(at, len(block_of) - 1)]] * inside
     within = np.argmax(before[:, None] + np.cumsum(taken, axis=1) > beyond[:, None], axis=1)
-    found: npt.NDArray[np.intp] = stretch * length + within
-    return found
+    positions: npt.NDArray[np.intp] = stretch * length + within
+    return positions

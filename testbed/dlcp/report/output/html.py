@@ -33,7 +33,7 @@ from dlcp.report.plots.backlog import backlog
 from dlcp.report.plots.by_job import by_job
 
 PX_AN_INCH = 105
-"""Of a picture on a screen that is wide enough: text of all pictures is of one size."""
+"""Pixels for each inch of a picture on a wide screen: text of all pictures has one size."""
 _GROUPS = {
     "times": ("jct_", "iteration_", "exposed_"),
     "messages": ("message_",),
@@ -54,7 +54,7 @@ def page(comparison: Comparison, outcomes: tuple[Outcome, ...], problems: tuple[
         experiment=results.experiment,
         headline={job.job: job_sentences(comparison, job) for job in comparison.jobs},
         outcomes=outcomes,
-        best=[one for one in best_others(comparison) if one.metric.name == "jct_s" or _is_subject(comparison, one)],
+        best=[best for best in best_others(comparison) if best.metric.name == "jct_s" or _is_subject(comparison, best)],
         across=_across(comparison),
         problems=problems,
         degraded=results.degraded,
@@ -124,7 +124,7 @@ def _by_job(comparison: Comparison) -> Figure | None:
 
 
 def _job(comparison: Comparison, job: JobComparison) -> dict[str, Any]:
-    """What the template shows of one job: the tables' rows, the refusals, the pictures."""
+    """Values of one job for the template: the tables' rows, the refusals, the pictures."""
     groups, notes = _groups(job)
     results = comparison.results
     suspect = sum(counts.get("suspect", 0) for counts in job.counts.values())
@@ -134,7 +134,7 @@ def _job(comparison: Comparison, job: JobComparison) -> dict[str, Any]:
          f"Change of every time with {job.subject}, paired over repeats of the same "
          "seed; tails that too few single runs carry, over all samples. Hollow: too few pairs for an interval."),
         (job_comparison.times(comparison, job.job),
-         "Every repeat is a mark, thin lines join the same seed; beside them mean "
+         "Every repeat is a mark, thin lines join the same seed; next to them mean "
          "and 95 % interval. The dotted line is an ideal transport: line rate, perfectly overlapped."),
         (parts.waterfall(comparison, job.job), "Job completion with each part of DLCP alone and without each, "
          "paired over repeats of the same seed."),
@@ -163,8 +163,8 @@ def _job(comparison: Comparison, job: JobComparison) -> dict[str, Any]:
 
 def _marked(job: JobComparison) -> str:
     """How the caption about drops goes on."""
-    estimates = [one for (_, name), one in job.estimates.items() if name == "marked_share"]
-    return " and marked" if any(one.value for one in estimates) else " (marked: none)"
+    estimates = [estimate for (_, name), estimate in job.estimates.items() if name == "marked_share"]
+    return " and marked" if any(estimate.value for estimate in estimates) else " (marked: none)"
 
 
 def _groups(job: JobComparison) -> tuple[list[dict[str, Any]], list[str]]:
@@ -187,14 +187,14 @@ def _groups(job: JobComparison) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def _cell(job: JobComparison, label: str, metric: Metric, unit: Unit, notes: dict[str, int]) -> dict[str, Any]:
-    one = job.estimates[label, metric.name]
+    estimate = job.estimates[label, metric.name]
     gain = job.gains.get((label, metric.name))
-    why = one.why or (gain.estimate.why if gain is not None else "")
+    why = estimate.why or (gain.estimate.why if gain is not None else "")
     shown = (
         gain is not None and gain.estimate.has_interval and metric.unit != "x"
     )  # that is the gain of the time itself
     return {
-        "text": show_estimate(one, metric, unit, with_unit=False),
+        "text": show_estimate(estimate, metric, unit, with_unit=False),
         "note": notes.setdefault(why, len(notes) + 1) if why else 0,
         "gain": show_gain(gain) if gain is not None and shown else "", "verdict": gain.verdict if gain else "n/a",
     }  # fmt: skip
@@ -202,8 +202,8 @@ def _cell(job: JobComparison, label: str, metric: Metric, unit: Unit, notes: dic
 
 def _cost_rows(costs: pd.DataFrame) -> list[dict[str, Any]]:
     """A row a (job, label): a text a cost."""
-    return [{"job": job, "label": label, "texts": [_cost(row) for row in mine.to_dict("records")]}
-            for (job, label), mine in costs.groupby(["job", "label"], sort=False)]  # fmt: skip
+    return [{"job": job, "label": label, "texts": [_cost(row) for row in rows.to_dict("records")]}
+            for (job, label), rows in costs.groupby(["job", "label"], sort=False)]  # fmt: skip
 
 
 def _cost(row: dict[Any, Any]) -> str:
@@ -216,9 +216,10 @@ def _cost(row: dict[Any, Any]) -> str:
 
 def _change_rows(changed: Changes) -> list[dict[str, str]]:
     return [
-        {"job": one.job, "label": one.label, "title": one.metric.title, "verdict": one.verdict, "words": one.words,
-         "here": show_estimate(one.ours, one.metric), "there": show_estimate(one.theirs, one.metric)}
-        for one in changed.rows
+        {"job": change.job, "label": change.label, "title": change.metric.title, "verdict": change.verdict,
+         "words": change.words,
+         "here": show_estimate(change.ours, change.metric), "there": show_estimate(change.theirs, change.metric)}
+        for change in changed.rows
     ]  # fmt: skip
 
 

@@ -15,14 +15,14 @@ from dlcp.report.data.formatting import Unit, show_estimate, unit_of
 from dlcp.report.data.load import ideals_s_of
 
 MOST_REASONS = 6
-"""Refusals that are told below a table, and schemes that are named with each."""
+"""Refusals that are listed below a table, and schemes that are named with each."""
 _OUT = ("suspect", "failed", "unsupported")
 _SHOWN_COSTS = {"of_gradients": "{:.2f}", "sent_ratio": "{:.2f}", "resent_share": "{:.1f}", "agent_s_per_gb": "{:.0f}"}
 """Costs of a scheme that the page shows, and how; all of them are in `dlcp report`."""
 
 
 def metric_table(comparison: Comparison, metric: Metric) -> Iterator[str]:
-    """Schemes are rows, jobs columns, one unit for all. Runs that do not count are counted beside the figure."""
+    """Schemes are rows, jobs columns, one unit for all. Runs that do not count are counted next to the figure."""
     jobs = [job for job in comparison.jobs if metric in job.metrics]
     unit = unit_of(metric, [job.estimates[label, metric.name].value for job in jobs for label in job.labels])
     yield f"**{metric.title} ({unit.sign})**: {metric.description}; 95 % intervals."
@@ -33,23 +33,23 @@ def metric_table(comparison: Comparison, metric: Metric) -> Iterator[str]:
         yield _row([label, *(_cell(job, label, metric, unit) for job in jobs)])
     ideals = [_ideals_s(comparison, job.job, metric) for job in jobs]
     if any(ideals):
-        yield _row(["*ideal transport*", *(_range([one * unit.factor for one in each]) for each in ideals)])
+        yield _row(["*ideal transport*", *(_range([ideal * unit.factor for ideal in each]) for each in ideals)])
     yield ""
     yield from _refusals(jobs, metric)
     if metric.quantile is not None and not metric.name.startswith("iteration_"):
-        said = (message_sizes_remark(comparison.results, job.job) for job in jobs)
-        yield from (f"* {job.job}: {one}" for job, one in zip(jobs, said, strict=True) if one)
+        remarks = (message_sizes_remark(comparison.results, job.job) for job in jobs)
+        yield from (f"* {job.job}: {remark}" for job, remark in zip(jobs, remarks, strict=True) if remark)
     yield ""
 
 
 def search_table(comparison: Comparison) -> Iterator[str]:
     """The knobs that were searched: a row a point that was tried, a column a job; the chosen one in bold. Nothing
     where nothing was searched."""
-    found = searches(comparison.results)
-    if found.empty:
+    rows = searches(comparison.results)
+    if rows.empty:
         return
-    jobs = list(dict.fromkeys(found["job"]))
-    runs = found["runs"].max()
+    jobs = list(dict.fromkeys(rows["job"]))
+    runs = rows["runs"].max()
     yield (
         f"**Knobs that were searched**: mean job completion (s) of {runs} runs a point, with seeds that are never "
         "measured; in bold what the runs above use."
@@ -57,8 +57,8 @@ def search_table(comparison: Comparison) -> Iterator[str]:
     yield ""
     yield _row(["scheme", "knobs", *jobs])
     yield _rule(len(jobs) + 2)
-    for (label, knobs), mine in found.groupby(["label", "knobs"], sort=False):
-        by_job: dict[str, dict[Any, Any]] = {row["job"]: row for row in mine.to_dict("records")}
+    for (label, knobs), group in rows.groupby(["label", "knobs"], sort=False):
+        by_job: dict[str, dict[Any, Any]] = {row["job"]: row for row in group.to_dict("records")}
         cells = []
         for job in jobs:
             row = by_job.get(job, {"why": "–", "chosen": False})
@@ -69,49 +69,49 @@ def search_table(comparison: Comparison) -> Iterator[str]:
 
 
 def cost_table(comparison: Comparison) -> Iterator[str]:
-    """What each scheme takes for its result: schemes are rows, costs columns, the mean over each job's trusted runs and
-    over the jobs that all schemes ran. Nothing where no run tells."""
-    found = costs(comparison.results)
-    found = found[found["cost"].isin(list(_SHOWN_COSTS)) & found["value"].notna()]
-    if not found["cost"].eq("sent_ratio").any():
+    """Table of the costs of each scheme: schemes are rows, costs columns, the mean over each job's trusted runs and
+    over the jobs that all schemes ran. Nothing where no run records any."""
+    table = costs(comparison.results)
+    table = table[table["cost"].isin(list(_SHOWN_COSTS)) & table["value"].notna()]
+    if not table["cost"].eq("sent_ratio").any():
         return
-    everywhere = found.groupby("job")["label"].nunique()
+    everywhere = table.groupby("job")["label"].nunique()
     jobs = list(everywhere[everywhere == everywhere.max()].index)
-    means = found[found["job"].isin(jobs)].groupby(["label", "cost"], sort=False)["value"].mean().unstack()
+    means = table[table["job"].isin(jobs)].groupby(["label", "cost"], sort=False)["value"].mean().unstack()
     means = means.reindex([label for label in comparison.results.labels() if label in means.index])
     titles = {name: COSTS[name] for name in _SHOWN_COSTS if name in means}
-    told = "; ".join(f"{title}: {meaning}" for title, meaning in titles.values())
-    yield f"**What it takes** (mean over {', '.join(jobs)}). {told}."
+    meanings = "; ".join(f"{title}: {meaning}" for title, meaning in titles.values())
+    yield f"**What it takes** (mean over {', '.join(jobs)}). {meanings}."
     yield ""
     yield _row(["", *(title for title, _ in titles.values())])
     yield _rule(len(titles) + 1)
-    for label, mine in means.iterrows():
+    for label, means_of in means.iterrows():
         yield _row([str(label), *(
-            NOT_THERE if pd.isna(mine[name]) else _SHOWN_COSTS[name].format(mine[name]) for name in titles
+            NOT_THERE if pd.isna(means_of[name]) else _SHOWN_COSTS[name].format(means_of[name]) for name in titles
         )])  # fmt: skip
     yield ""
 
 
 def _cell(job: JobComparison, label: str, metric: Metric, unit: Unit) -> str:
-    found = job.estimates.get((label, metric.name))
-    if found is None:
+    estimate = job.estimates.get((label, metric.name))
+    if estimate is None:
         return "–"
     out = [f"{job.counts[label][status]} {status}" for status in _OUT if job.counts[label].get(status)]
-    return show_estimate(found, metric, unit, with_unit=False) + (f" ({', '.join(out)})" if out else "")
+    return show_estimate(estimate, metric, unit, with_unit=False) + (f" ({', '.join(out)})" if out else "")
 
 
 def _refusals(jobs: Iterable[JobComparison], metric: Metric) -> Iterator[str]:
     """Why figures or intervals are missing, a line a reason, and whose."""
-    whose: dict[str, list[str]] = {}
+    labels: dict[str, list[str]] = {}
     for job in jobs:
         for label in job.labels:
             if why := job.estimates[label, metric.name].why:
-                whose.setdefault(why, []).append(f"{label} in {job.job}")
-    for why, cells in list(whose.items())[:MOST_REASONS]:
+                labels.setdefault(why, []).append(f"{label} in {job.job}")
+    for why, cells in list(labels.items())[:MOST_REASONS]:
         more = f" and {len(cells) - MOST_REASONS} more" if len(cells) > MOST_REASONS else ""
         yield f"* {', '.join(cells[:MOST_REASONS])}{more}: {why}"
-    if len(whose) > MOST_REASONS:
-        yield f"* and {len(whose) - MOST_REASONS} more such reasons"
+    if len(labels) > MOST_REASONS:
+        yield f"* and {len(labels) - MOST_REASONS} more such reasons"
 
 
 def _ideals_s(comparison: Comparison, job: str, metric: Metric) -> list[float]:

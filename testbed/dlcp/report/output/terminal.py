@@ -51,29 +51,30 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
 
 
 def print_unranked(console: Console, comparison: Comparison) -> None:
-    """What these repeats cannot rank, at most MOST_LINES of it, and what would."""
-    found = unranked(comparison)
-    if found:
+    """Print the comparisons that these repeats cannot decide, at most MOST_LINES, and the repeats that would."""
+    undecided = unranked(comparison)
+    if undecided:
         console.print(Text("\nwhat these repeats cannot rank", style="bold"))
-    for one in found[:MOST_LINES]:
-        console.print(Padding(Text(one.words, style="dim"), (0, 0, 0, 2)))
-    if len(found) > MOST_LINES:
-        console.print(Text(f"  and {len(found) - MOST_LINES} more: see the page", style="dim"))
+    for line in undecided[:MOST_LINES]:
+        console.print(Padding(Text(line.words, style="dim"), (0, 0, 0, 2)))
+    if len(undecided) > MOST_LINES:
+        console.print(Text(f"  and {len(undecided) - MOST_LINES} more: see the page", style="dim"))
 
 
 def print_changes(console: Console, changed: Changes) -> None:
-    """What differs in the set-up first, then every figure that changed clearly."""
+    """Print the differences in the set-up first, then every figure that changed clearly."""
     console.print(Text(f"\nagainst {changed.theirs.results.directory}", style="bold"))
     if not changed.comparable:
         console.print(Text("  the fabrics or jobs were not the same: the changes below are not the schemes' alone",
                            style="bold yellow"))  # fmt: skip
-    for one in changed.differences:
-        line = f"  {one.kind}: {one.what}: {one.ours} here, {one.theirs} there ({_some(one.cells)})"
-        console.print(Text(line, style="yellow" if one.kind in FABRIC_KINDS else "dim"))
+    for difference in changed.differences:
+        values = f"{difference.ours} here, {difference.theirs} there ({_some(difference.cells)})"
+        line = f"  {difference.kind}: {difference.what}: {values}"
+        console.print(Text(line, style="yellow" if difference.kind in FABRIC_KINDS else "dim"))
     for side, cells in (("only here", changed.only_ours), ("only there", changed.only_theirs)):
         if cells:
             console.print(Text(f"  {side}: {_some(cells)}", style="dim"))
-    clear = [one for one in changed.rows if one.verdict in ("better", "worse", "not judged")]
+    clear = [row for row in changed.rows if row.verdict in ("better", "worse", "not judged")]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for title in ("job", "scheme", "figure", "change", "here", "there"):
         table.add_column(title)
@@ -84,8 +85,8 @@ def print_changes(console: Console, changed: Changes) -> None:
         table.add_row(row.job, row.label, row.metric.title, change, *sides)
     if clear:
         console.print(table)
-    rest = len(changed.rows) - len(clear)
-    console.print(Text(f"  {rest} of {len(changed.rows)} figures show no clear change", style="dim"))
+    unchanged = len(changed.rows) - len(clear)
+    console.print(Text(f"  {unchanged} of {len(changed.rows)} figures show no clear change", style="dim"))
 
 
 def _some(cells: Collection[str], most: int = 3, between: str = "; ") -> str:
@@ -105,16 +106,16 @@ def print_outcomes(console: Console, outcomes: tuple[Outcome, ...]) -> None:
 def print_rest(
     console: Console, results: Results, problems: tuple[str, ...], headline: tuple[str, ...], page: Path
 ) -> None:
-    """What went wrong, what was left out, the result in sentences, and where the page is."""
+    """Print problems, what was left out, the result in sentences, and the path of the page."""
     for line in results.degraded:
         console.print(Text(f"  degraded: {line}", style="yellow"))
     for problem in problems:
         console.print(Text(f"  ✗ {problem}", style="bold red"))
     for run in results.runs:
         if not run.trusted:
-            one = run.result
-            console.print(Text(f"  ! {one.label}, {one.job}, repeat {one.repeat + 1} is {one.status}: {one.reason}",
-                               style="yellow"))  # fmt: skip
+            result = run.result
+            line = f"{result.label}, {result.job}, repeat {result.repeat + 1} is {result.status}: {result.reason}"
+            console.print(Text(f"  ! {line}", style="yellow"))
     for left_out in results.left_out:
         console.print(Text(f"  left out: {left_out.path.name}: {left_out.why}", style="dim"))
     console.print()

@@ -37,11 +37,19 @@ def speedups(comparison: Comparison) -> Figure | None:
         width_in = float(np.clip(2.5 + 0.22 * len(labels) * len(jobs), 9.0, 15.0))
         fig, [[ax]] = style.figure(results.regime(), width_in, 4.6, 1, 1)
         for place, label in enumerate(labels):
-            mine = bars[bars["label"] == label].set_index("job").reindex(jobs)
+            label_bars = bars[bars["label"] == label].set_index("job").reindex(jobs)
             x = np.arange(len(jobs)) + width * (place - (len(labels) - 1) / 2)
             look = styles[label]
-            ax.bar(x, mine["value"], width * 0.92, color=look.colour, edgecolor="white", hatch=look.hatch, label=label)
-            value, low, high = (mine[name].to_numpy(dtype=np.float64) for name in ("value", "low", "high"))
+            ax.bar(
+                x,
+                label_bars["value"],
+                width * 0.92,
+                color=look.colour,
+                edgecolor="white",
+                hatch=look.hatch,
+                label=label,
+            )
+            value, low, high = (label_bars[name].to_numpy(dtype=np.float64) for name in ("value", "low", "high"))
             ax.errorbar(x, value, [value - low, high - value], fmt="none", ecolor=style.INK, elinewidth=1.1,
                         capsize=min(3.0, 40 * width))  # fmt: skip
         ax.axhline(1, color=style.INK, linewidth=1)
@@ -58,27 +66,27 @@ def speedups(comparison: Comparison) -> Figure | None:
 def _over_job(ax: Axes, comparison: Comparison, job: str, number: int) -> None:
     """The ideal's line across the job's bars, and the additional speed-up above them."""
     table = speedups_table(comparison)
-    mine = table[table["job"] == job]
-    ideal = mine[mine["label"] == IDEAL]["value"]
+    job_rows = table[table["job"] == job]
+    ideal = job_rows[job_rows["label"] == IDEAL]["value"]
     if len(ideal):
         ax.plot([number - 0.48, number + 0.48], [ideal.iloc[0]] * 2, **style.IDEAL,
                 label=IDEAL if number == 0 else "_")  # fmt: skip
-    top = float(mine[["value", "high"]].max().max())
+    top = float(job_rows[["value", "high"]].max().max())
     if not others_of(comparison.results, job):
         return
-    found = best_other(comparison, job).estimate
-    if found.value is not None:
-        shown = show_number(100 * (found.value - 1), 0)
-        sure = "" if found.has_interval else " (no interval)"
-        ax.annotate(f"{'+' if found.value > 1 else ''}{shown} %{sure}\nover the best other", (number, top), ha="center",
+    gain = best_other(comparison, job).estimate
+    if gain.value is not None:
+        shown = show_number(100 * (gain.value - 1), 0)
+        sure = "" if gain.has_interval else " (no interval)"
+        ax.annotate(f"{'+' if gain.value > 1 else ''}{shown} %{sure}\nover the best other", (number, top), ha="center",
                     va="bottom", xytext=(0, 4), textcoords="offset points", fontsize=7.5)  # fmt: skip
 
 
 def axis_of(jobs: Sequence[str]) -> tuple[str, list[float]] | None:
     """The axis that jobs are points of: their names differ in one number only ("workers-2", "workers-16"). Its name and
     the numbers; None when they are no such points."""
-    found = [re.fullmatch(r"(\D*?)[-_ ]?(\d+(?:\.\d+)?)(\D*)", job) for job in jobs]
-    parts = [(one[1], float(one[2]), one[3]) for one in found if one is not None]
+    matches = [re.fullmatch(r"(\D*?)[-_ ]?(\d+(?:\.\d+)?)(\D*)", job) for job in jobs]
+    parts = [(match[1], float(match[2]), match[3]) for match in matches if match is not None]
     if len(parts) < 2 or len(parts) < len(jobs) or len({(before, after) for before, _, after in parts}) > 1:
         return None
     before, _, after = parts[0]

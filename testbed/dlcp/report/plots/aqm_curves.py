@@ -19,7 +19,12 @@ _MEASURED, _OFF = "#0B3C7D", "#C2410C"
 
 def draw_curves(title: str, verified: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Draw every row that has bins. verified: as `dlcp switch verify --json` has it. Raises Problem when none has."""
-    rows = [(one, row) for one in verified for row in one["rows"] if row["data"].get("bins")]
+    rows = [
+        (verified_intent, row)
+        for verified_intent in verified
+        for row in verified_intent["rows"]
+        if row["data"].get("bins")
+    ]
     if not rows:
         raise Problem("--plot", "nothing to draw: no queue has a drop profile that could be measured")
     columns = min(_COLUMNS, len(rows))
@@ -43,8 +48,8 @@ def draw_curves(title: str, verified: Sequence[Mapping[str, Any]], path: Path) -
             handles, labels = at.get_legend_handles_labels()
             known |= dict(zip(labels, handles, strict=True))
         fig.legend(list(known.values()), list(known), loc="outside lower center", ncols=3, frameon=False)
-        whose = "one QoS intent" if len(verified) > 1 else "all"
-        wrong = f"any band of {whose} wrong by chance: at most {verified[0]['false_alarm']:.0%}"
+        subject = "one QoS intent" if len(verified) > 1 else "all"
+        wrong = f"any band of {subject} wrong by chance: at most {verified[0]['false_alarm']:.0%}"
         fig.suptitle(f"{title}: drop and mark curves\n{wrong}", fontsize=9, color=INK)
         fig.savefig(path, dpi=150)
 
@@ -56,13 +61,13 @@ def _draw(at: Axes, row: Mapping[str, Any]) -> None:
     end = max(bins[-1]["to_bytes"] / 1e3, high * 1.05)
     at.plot([0, low, high, high, end], [0, 0, top, 1, 1], color=FAINT, linewidth=1.2, label="intended")
     for off, colour, word in ((False, _MEASURED, "measured, with band"), (True, _OFF, "deviates")):
-        some = [one for one in bins if bool(one["off"]) is off]
+        some = [each for each in bins if bool(each["off"]) is off]
         if not some:
             continue
-        middles = [(one["from_bytes"] + one["to_bytes"]) / 2e3 for one in some]
-        shares = [one["hits"] / one["trials"] for one in some]
-        below = [share - one["low"] for share, one in zip(shares, some, strict=True)]
-        above = [one["high"] - share for share, one in zip(shares, some, strict=True)]
+        middles = [(each["from_bytes"] + each["to_bytes"]) / 2e3 for each in some]
+        shares = [each["hits"] / each["trials"] for each in some]
+        below = [share - each["low"] for share, each in zip(shares, some, strict=True)]
+        above = [each["high"] - share for share, each in zip(shares, some, strict=True)]
         at.errorbar(middles, shares, [below, above], fmt="o" if not off else "X", markersize=4, color=colour,
                     elinewidth=1, capsize=2, label=word)  # fmt: skip
     at.set_xlim(0, end)
@@ -71,4 +76,6 @@ def _draw(at: Axes, row: Mapping[str, Any]) -> None:
 
 def _side_by_side(bins: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Without the one of the whole slope, which comes last where there is one."""
-    return [one for number, one in enumerate(bins) if number == 0 or one["from_bytes"] >= bins[number - 1]["to_bytes"]]
+    return [
+        each for number, each in enumerate(bins) if number == 0 or each["from_bytes"] >= bins[number - 1]["to_bytes"]
+    ]

@@ -14,7 +14,7 @@ from dlcp.report.plots import style
 PORTS = 3
 """Drawn of each run: those of the whole fabric whose queues are longest in the mean over all schemes."""
 MOST_POINTS = 1200
-"""Of one line; of more samples the longest of each stretch is drawn, so that no peak is lost."""
+"""Points of one line; of more samples the longest of each stretch is drawn, so that no peak is lost."""
 _LOOKS = (("#0B3C7D", "-"), ("#C2410C", "--"), ("#009E73", ":"))
 
 
@@ -70,8 +70,8 @@ def _start_s(results: Results, run: Run) -> float:
 def _draw(ax: Axes, samples: pd.DataFrame, ports: list[str], start_s: float) -> None:
     """A port has no row where it was empty and had been before: the line stays at the zero that came last."""
     for port, (colour, line) in zip(ports, _LOOKS, strict=False):
-        mine = samples[samples["port"] == port].groupby("time_s")["backlog_bytes"].sum()
-        times_s, sizes = _thinned(mine.index.to_numpy(dtype=float) - start_s, mine.to_numpy(dtype=float))
+        backlog = samples[samples["port"] == port].groupby("time_s")["backlog_bytes"].sum()
+        times_s, sizes = _thinned(backlog.index.to_numpy(dtype=float) - start_s, backlog.to_numpy(dtype=float))
         ax.plot(times_s, sizes / 1e3, color=colour, linestyle=line, linewidth=0.9, drawstyle="steps-post", label=port)
 
 

@@ -35,14 +35,14 @@ def by_job(comparison: Comparison, metric: Metric) -> Figure | None:
         for place, label in enumerate(labels):
             offset = _SPREAD * ((place + 0.5) / len(labels) - 0.5)
             for x, job in enumerate(jobs):
-                found = job.estimates.get((label, shown.name))
-                if found is None or found.value is None:
+                estimate = job.estimates.get((label, shown.name))
+                if estimate is None or estimate.value is None:
                     continue
-                low, high = (found.value if end is None else end for end in (found.low, found.high))
-                look, value = styles[label], found.value * unit.factor
+                low, high = (estimate.value if end is None else end for end in (estimate.low, estimate.high))
+                look, value = styles[label], estimate.value * unit.factor
                 ax.errorbar(x + offset, value, yerr=[[value - low * unit.factor], [high * unit.factor - value]],
                             fmt=look.marker, color=look.colour, markersize=5, capsize=2, elinewidth=1.3,
-                            markerfacecolor=look.colour if found.has_interval else "none",
+                            markerfacecolor=look.colour if estimate.has_interval else "none",
                             label=label if x == 0 else "_")  # fmt: skip
         if shown is over:
             ax.axhline(1, **style.IDEAL)

@@ -58,12 +58,12 @@ def queues(results: Results, job: str, labels: tuple[str, ...]) -> Figure | None
                 block[-1].set_xlabel("switch queue (7 is served first)")
                 block[-1].tick_params(labelbottom=True)
             if place % columns == 0:
-                for ax, what in zip(block, _QUEUE_AXES, strict=False):
-                    ax.set_ylabel(what)
+                for ax, column_name in zip(block, _QUEUE_AXES, strict=False):
+                    ax.set_ylabel(column_name)
         for kind in range(kinds):
             same = [ax for row in axes[kind::kinds] for ax in row]
             for ax in same:
-                ax.set_ylim(0, max(1.1 * max(one.dataLim.y1 for one in same if one.get_visible()), 0.01))
+                ax.set_ylim(0, max(1.1 * max(axes.dataLim.y1 for axes in same if axes.get_visible()), 0.01))
         keys = _queue_keys(counts)
         fig.legend(handles=keys, loc="outside upper center", ncols=min(len(keys), 5))
     return fig
@@ -84,12 +84,14 @@ def _queue_keys(counts: pd.DataFrame) -> list[Patch]:
 def _draw_queues(column: list[Axes], counts: pd.DataFrame, shown: list[int], colour: str) -> None:
     """column: the axes of the drops, and those of the marks if there are any."""
     for precedence in range(_PRECEDENCES):
-        mine = counts[counts["precedence"] == precedence].set_index("queue").reindex(shown)[QUEUE_COLUMNS].fillna(0.0)
+        counts_of = (
+            counts[counts["precedence"] == precedence].set_index("queue").reindex(shown)[QUEUE_COLUMNS].fillna(0.0)
+        )
         shares = {
-            hatch: mine[[name for name in kinds if name.startswith("dropped")]].sum(axis=1)
+            hatch: counts_of[[name for name in kinds if name.startswith("dropped")]].sum(axis=1)
             for hatch, kinds in _KINDS.items()
         }
-        offered = (mine["enqueued_packets"] + sum(shares.values())).replace(0, np.nan)
+        offered = (counts_of["enqueued_packets"] + sum(shares.values())).replace(0, np.nan)
         x = np.arange(len(shown)) + _BAR * (precedence - 1)
         look: dict[str, Any] = {"width": _BAR, "color": _shade(colour, precedence), "edgecolor": colour,
                                 "linewidth": 0.6}  # fmt: skip
@@ -100,7 +102,9 @@ def _draw_queues(column: list[Axes], counts: pd.DataFrame, shown: list[int], col
             column[0].bar(x, height, bottom=bottom.fillna(0.0), hatch=hatch, **(hatched if hatch else look))
             bottom += height
         for marks in column[1:]:
-            marks.bar(x, 100 * mine["marked_ce_packets"] / mine["enqueued_packets"].replace(0, np.nan), **look)
+            marks.bar(
+                x, 100 * counts_of["marked_ce_packets"] / counts_of["enqueued_packets"].replace(0, np.nan), **look
+            )
     for ax in column:
         ax.set_xticks(range(len(shown)), [str(queue) for queue in shown])
         ax.grid(axis="x", visible=False)
@@ -118,7 +122,7 @@ def _shade(colour: str, precedence: int) -> tuple[float, float, float]:
 
 
 def topology(results: Results) -> Figure | None:
-    """Hosts below, switches above them by distance, roles in the boxes, what sets a link apart beside it; None if not
+    """Hosts below, switches above them by distance, roles in the boxes, what sets a link apart next to it; None if not
     recorded."""
     recorded = results.example().topology
     if not recorded:
@@ -157,7 +161,7 @@ def _draw_node(ax: Axes, node: str, x: float, y: float, role: str, *, switch: bo
 
 
 def _roles(results: Results) -> dict[str, str]:
-    """What the jobs' descriptions say; without one, workers are those who push, servers those who are pushed to."""
+    """Roles from the jobs' descriptions; without one, workers are those who push, servers those who are pushed to."""
     job = results.example().run.get("job")
     if isinstance(job, dict) and "workers" in job and "servers" in job:
         return dict.fromkeys(job["workers"], "worker") | dict.fromkeys(job["servers"], "server")

@@ -24,17 +24,17 @@ from dlcp.report.plots import style
 Floats = npt.NDArray[np.float64]
 
 FEW = 5
-"""Schemes; of more, names are slanted and legends stand in several lines or beside the axes."""
+"""Schemes; of more, names are slanted and legends stand in several lines or next to the axes."""
 _LEGS = {"push": "push: worker → server", "pull": "pull: server → worker"}
 
 
 def gains(comparison: Comparison, job: str) -> Figure | None:
-    """What the subject wins or loses in every time, against every other scheme, with paired intervals; None if no
+    """Plot the gain or loss of the subject in every time, against every other scheme, with paired intervals; None if no
     pair of trusted runs has any."""
-    mine = _job(comparison, job)
-    others = mine.labels[:-1]
-    metrics = [metric for metric in mine.metrics if metric.unit == "s"
-               and any(mine.gains[against, metric.name].estimate.value is not None for against in others)]  # fmt: skip
+    table = _job(comparison, job)
+    others = table.labels[:-1]
+    metrics = [metric for metric in table.metrics if metric.unit == "s"
+               and any(table.gains[against, metric.name].estimate.value is not None for against in others)]  # fmt: skip
     if len(others) > FEW:
         metrics = [metric for metric in metrics if not metric.name.startswith(("push_", "pull_"))]
     if not metrics:
@@ -47,15 +47,15 @@ def gains(comparison: Comparison, job: str) -> Figure | None:
         for row, metric in enumerate(metrics):
             for place, against in enumerate(others):
                 y = row + apart * (place - (len(others) - 1) / 2)
-                _draw_gain(ax, y, mine.gains[against, metric.name].estimate, styles[against])
+                _draw_gain(ax, y, table.gains[against, metric.name].estimate, styles[against])
         ax.axvline(0, color=style.INK, linewidth=1)
         ax.set_yticks(range(len(metrics)), [metric.title for metric in metrics])
         ax.set_ylim(len(metrics) - 0.4, -0.6)
         ax.xaxis.set_major_formatter(
             FuncFormatter(lambda value, _: f"{value:+.0f} %".replace("-", "−") if value else "0")
         )
-        ax.set_xlabel(f"change of time with {mine.subject}, 95 % interval   (left of 0: {mine.subject} is faster)")
-        ax.set_title(f"{job}: {mine.subject} against the others")
+        ax.set_xlabel(f"change of time with {table.subject}, 95 % interval   (left of 0: {table.subject} is faster)")
+        ax.set_title(f"{job}: {table.subject} against the others")
         fig.legend(handles=[_key(f"against {against}", styles[against], line=False) for against in others],
                    loc="outside upper right", ncols=min(FEW, len(others)))  # fmt: skip
     return fig
@@ -75,18 +75,20 @@ def _draw_gain(ax: Axes, y: float, estimate: Estimate, look: style.SchemeStyle) 
 
 
 def times(comparison: Comparison, job: str) -> Figure | None:
-    """Job completion, iteration and exposed communication: every repeat a dot, mean and 95 % interval beside it; None
+    """Job completion, iteration and exposed communication: every repeat a dot, mean and 95 % interval next to it; None
     if no run has any."""
-    mine = _job(comparison, job)
-    shown = [METRICS[name] for name in ("jct_s", "iteration_p50_s", "exposed_comm_s") if METRICS[name] in mine.metrics]
+    compared = _job(comparison, job)
+    shown = [
+        METRICS[name] for name in ("jct_s", "iteration_p50_s", "exposed_comm_s") if METRICS[name] in compared.metrics
+    ]
     if not shown:
         return None
     with style.applied():
-        many = len(mine.labels) > FEW
+        many = len(compared.labels) > FEW
         fig, [axes] = style.figure(comparison.results.regime(job), 11.0 if many else 9.0, 4.2 if many else 3.4, 1,
                                    len(shown))  # fmt: skip
         for ax, metric in zip(axes, shown, strict=True):
-            draw_times(ax, comparison, mine, metric)
+            draw_times(ax, comparison, compared, metric)
         fig.suptitle(f"{job}: times by scheme", fontsize=11, fontweight="bold")
     return fig
 
@@ -129,10 +131,10 @@ def draw_times(ax: Axes, comparison: Comparison, mine: JobComparison, metric: Me
 def message_cdf(comparison: Comparison, job: str) -> Figure | None:
     """Message completion by leg: the CDF above, and below it the tail: the share that takes longer, log-log. None
     without messages of a trusted run."""
-    mine = _job(comparison, job)
+    compared = _job(comparison, job)
     drawn = {(leg, label): samples(comparison.results, job, label, METRICS[f"{leg}_p99_s"])
-             for leg in _LEGS for label in mine.labels}  # fmt: skip
-    legs = [leg for leg in _LEGS if any(len(drawn[leg, label].values) for label in mine.labels)]
+             for leg in _LEGS for label in compared.labels}  # fmt: skip
+    legs = [leg for leg in _LEGS if any(len(drawn[leg, label].values) for label in compared.labels)]
     if not legs:
         return None
     styles = style.scheme_styles(comparison.results)
@@ -140,7 +142,7 @@ def message_cdf(comparison: Comparison, job: str) -> Figure | None:
     with style.applied():
         fig, axes = style.figure(comparison.results.regime(job), 9.0, 6.2, 2, len(legs), sharex="col", sharey="row")
         for column, leg in enumerate(legs):
-            for label in mine.labels:
+            for label in compared.labels:
                 if len(drawn[leg, label].values):
                     _draw_cdf(axes[0][column], drawn[leg, label].values, styles[label], label)
                     draw_tail(axes[1][column], drawn[leg, label], styles[label], label)
@@ -148,7 +150,7 @@ def message_cdf(comparison: Comparison, job: str) -> Figure | None:
             label_tail(axes[1][column], ideal_s)
         axes[0][0].set_ylabel("messages done by then")
         axes[1][0].set_ylabel("messages not done by then (log)")
-        if len(mine.labels) > FEW:
+        if len(compared.labels) > FEW:
             fig.legend(*axes[0][0].get_legend_handles_labels(), loc="outside right upper")
         else:
             axes[0][0].legend(loc="lower right")
@@ -210,30 +212,30 @@ def _time_axis(ax: Axes, ideal_s: float | None) -> None:
 def accuracy(comparison: Comparison, job: str) -> Figure | None:
     """Test accuracy over wall-clock time, or over steps where there is no clock (training without a network): mean of
     the trusted repeats and its 95 % band; None without training."""
-    mine = _job(comparison, job)
+    compared = _job(comparison, job)
     table = comparison.results.own(comparison.results.table("training"))
     table = table[(table["job"] == job) & table["trusted"].astype(bool)]
-    if mine.target_accuracy is None:
+    if compared.target_accuracy is None:
         return None
     by = "time_s" if table["time_s"].notna().any() else "step"
     styles = style.scheme_styles(comparison.results)
     with style.applied():
         fig, [[ax]] = style.figure(comparison.results.regime(job), 9.0, 4.3, 1, 1)
-        for label in mine.labels:
+        for label in compared.labels:
             mine_curves = table[table["label"] == label].dropna(subset=[by])
             curves = [curve.sort_values("step") for _, curve in mine_curves.groupby("run_id")]
             if curves:
                 _draw_accuracy(ax, curves, by, styles[label], label)
-        ax.axhline(mine.target_accuracy, color="#9aa1a9", linewidth=0.9)
-        ax.annotate(f"target: {mine.target_accuracy:.1%}".replace("%", " %"),
-                    (0, mine.target_accuracy), xycoords=("axes fraction", "data"), ha="left", va="bottom",
+        ax.axhline(compared.target_accuracy, color="#9aa1a9", linewidth=0.9)
+        ax.annotate(f"target: {compared.target_accuracy:.1%}".replace("%", " %"),
+                    (0, compared.target_accuracy), xycoords=("axes fraction", "data"), ha="left", va="bottom",
                     xytext=(3, 2), textcoords="offset points", fontsize=7.5, color=style.FAINT)  # fmt: skip
         ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
         ax.set_xlim(left=0)
         ax.set_xlabel("training time (s), evaluation excluded" if by == "time_s" else "training steps")
         ax.set_ylabel("test accuracy")
         ax.set_title(f"{job}: accuracy over {'wall-clock time' if by == 'time_s' else 'training steps'}")
-        if len(mine.labels) > FEW:
+        if len(compared.labels) > FEW:
             fig.legend(*ax.get_legend_handles_labels(), loc="outside right upper")
         else:
             ax.legend(loc="lower right")
@@ -252,15 +254,15 @@ def _draw_accuracy(ax: Axes, curves: list[pd.DataFrame], by: str, look: style.Sc
     ax.plot(at, read.mean(axis=0), color=look.colour, linestyle=look.line, label=label, marker=look.marker,
             markevery=16, markersize=5)  # fmt: skip
     if band[0].has_interval:
-        low, high = (np.array([getattr(one, end) for one in band], dtype=float) for end in ("low", "high"))
+        low, high = (np.array([getattr(point, end) for point in band], dtype=float) for end in ("low", "high"))
         ax.fill_between(at, low, high, color=look.colour, alpha=0.16, linewidth=0)
 
 
 def _job(comparison: Comparison, job: str) -> JobComparison:
-    found = comparison.job(job)
-    if found is None:
-        raise KeyError(f"no run of job {job!r}; there are {', '.join(one.job for one in comparison.jobs)}")
-    return found
+    compared = comparison.job(job)
+    if compared is None:
+        raise KeyError(f"no run of job {job!r}; there are {', '.join(known.job for known in comparison.jobs)}")
+    return compared
 
 
 def _key(label: str, look: style.SchemeStyle, *, line: bool = True) -> Line2D:

@@ -1,4 +1,4 @@
-"""What loss does to training: accuracy, and steps to the target, against what was lost, in bytes and in energy."""
+"""Effect of loss on training: accuracy, and steps to the target, against the loss in bytes and in energy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dlcp.report.plots import style
 
 _AGAINST = ("lost_share", "lost_energy")
 _ENERGY = ("gradient_energy_lost", "lost_energy_share")
-"""What lost energy is taken from: of whole gradients where all of their values were known, else as messages tell it,
+"""Metrics that give lost energy: of whole gradients where all of their values were known, else as messages tell it,
 whose mean hardly sees a small layer with large gradients."""
 _SHOWN = ("final_accuracy", "steps_to_accuracy")
 _LINEAR_UP_TO = 0.1
@@ -27,8 +27,8 @@ def loss_table(comparison: Comparison, job: str) -> pd.DataFrame:
     """One row a label that trains: series (its label without its last percentage), means of lost_share and lost_energy
     (of the first of _ENERGY that the job's runs have), and mean, low and high of final_accuracy and steps_to_accuracy;
     no steps where a run never reached the target."""
-    mine = comparison.job(job)
-    estimates = mine.estimates if mine is not None else {}
+    compared = comparison.job(job)
+    estimates = compared.estimates if compared is not None else {}
     energy = _energy(comparison, job)
     rows = []
     for label in comparison.results.labels(job):
@@ -50,8 +50,8 @@ def loss_table(comparison: Comparison, job: str) -> pd.DataFrame:
 
 
 def _energy(comparison: Comparison, job: str) -> str:
-    mine = comparison.job(job)
-    known = {metric.name for metric in mine.metrics} if mine is not None else set()
+    compared = comparison.job(job)
+    known = {metric.name for metric in compared.metrics} if compared is not None else set()
     return next((name for name in _ENERGY if name in known), _ENERGY[-1])
 
 
@@ -83,10 +83,10 @@ def accuracy_against_loss(comparison: Comparison, job: str) -> Figure | None:
             ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         for row, metric in zip(axes, figures, strict=True):
             row[0].set_ylabel(f"{metric.title} ({unit_of(metric).sign})")
-            lacking = table[table[metric.name].isna()]["label"]
-            if len(lacking):
-                said = f"not here, as a run never reached the target: {', '.join(lacking)}"
-                row[0].set_title(said, fontsize=7.5, loc="left")
+            missing = table[table[metric.name].isna()]["label"]
+            if len(missing):
+                note = f"not here, as a run never reached the target: {', '.join(missing)}"
+                row[0].set_title(note, fontsize=7.5, loc="left")
         fig.suptitle(f"{job}: what loss does to training", fontsize=11, fontweight="bold")
         fig.legend(*axes[0][0].get_legend_handles_labels(), loc="outside right upper")
     return fig

@@ -21,18 +21,18 @@ def overview(comparison: Comparison, job: str) -> Figure:
 
     Raises ValueError where the job has no run that counts.
     """
-    mine = comparison.job(job)
-    if mine is None or not any(mine.counts[label].get("ok") for label in mine.labels):
+    compared = comparison.job(job)
+    if compared is None or not any(compared.counts[label].get("ok") for label in compared.labels):
         raise ValueError(f"no run of job {job!r} counts")
     results = comparison.results
     styles = style.scheme_styles(results)
-    shown = [METRICS[name] for name in _TITLES if METRICS[name] in mine.metrics]
+    shown = [METRICS[name] for name in _TITLES if METRICS[name] in compared.metrics]
     with style.applied():
         fig, [[tail, *times]] = style.figure(
             results.regime(job), WIDTH_IN, HEIGHT_IN, 1, 1 + len(shown),
             gridspec_kw={"width_ratios": [1.6, *(1 for _ in shown)]},
         )  # fmt: skip
-        for label in mine.labels:
+        for label in compared.labels:
             drawn = samples(results, job, label, METRICS["message_p99_s"])
             if len(drawn.values):
                 draw_tail(tail, drawn, styles[label], label)
@@ -41,7 +41,7 @@ def overview(comparison: Comparison, job: str) -> Figure:
         tail.set_title("message completion: the tail")
         tail.legend(loc="center left", bbox_to_anchor=(0, 0.57))  # below the curves, above the line of the p99
         for ax, metric in zip(times, shown, strict=True):
-            draw_times(ax, comparison, mine, metric)
+            draw_times(ax, comparison, compared, metric)
             ax.set_xlabel(ax.get_xlabel() or "every repeat; mean and 95 % interval", fontsize=7.5)
             ax.set_title(_TITLES[metric.name])
     return fig

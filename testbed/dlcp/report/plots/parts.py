@@ -40,7 +40,7 @@ def parts_of(results: Results, job: str) -> Parts | None:
     """The ablation that a job's labels are; None when no label is a part's."""
     whole, none = results.subject(job), None
     without: dict[str, str] = {}
-    alone: dict[str, str] = {}
+    parts_alone: dict[str, str] = {}
     for label in results.labels(job):
         scheme = results.scheme_of(label)
         if scheme == BARE:
@@ -52,8 +52,8 @@ def parts_of(results: Results, job: str) -> Parts | None:
         if named[2] in NONE:
             none = label
         elif named[1]:
-            (without if named[1] == "no" else alone)[named[2]] = label
-    return Parts(whole, none, without, alone) if without or alone else None
+            (without if named[1] == "no" else parts_alone)[named[2]] = label
+    return Parts(whole, none, without, parts_alone) if without or parts_alone else None
 
 
 def parts_table(comparison: Comparison, job: str) -> pd.DataFrame:
@@ -66,10 +66,10 @@ def parts_table(comparison: Comparison, job: str) -> pd.DataFrame:
         asked = [("without", part, label, parts.whole) for part, label in parts.without.items()]
         if parts.none is not None:
             asked += [("alone", part, label, parts.none) for part, label in parts.alone.items()]
-        for what, part, label, base in asked:
-            found = gain(comparison.results, runs, job, label, base, METRICS["jct_s"]).estimate
-            rows.append({"job": job, "what": what, "part": part, "label": label, "base": base, "value": found.value,
-                         "low": found.low, "high": found.high, "n": found.n, "why": found.why})  # fmt: skip
+        for kind, part, label, base in asked:
+            estimate = gain(comparison.results, runs, job, label, base, METRICS["jct_s"]).estimate
+            rows.append({"job": job, "what": kind, "part": part, "label": label, "base": base, "value": estimate.value,
+                         "low": estimate.low, "high": estimate.high, "n": estimate.n, "why": estimate.why})  # fmt: skip
     return pd.DataFrame(rows, columns=["job", "what", "part", "label", "base", "value", "low", "high", "n", "why"])
 
 
@@ -102,14 +102,17 @@ def _steps(ax: Axes, comparison: Comparison, runs: pd.DataFrame, parts: Parts, j
     bars: list[tuple[str, float, float, str, Estimate | None]] = [(parts.none, 0.0, none, _REST, None)]
     level = none
     for part, label in parts.alone.items():
-        found = paired_difference(*paired(values[label], values[parts.none]))
-        if found.value is None:
+        difference = paired_difference(*paired(values[label], values[parts.none]))
+        if difference.value is None:
             continue
-        step = found.value
-        bars.append((f"{part} alone", level, level + step, _GOOD if step < 0 else _BAD, found))
+        step = difference.value
+        bars.append((f"{part} alone", level, level + step, _GOOD if step < 0 else _BAD, difference))
         level += step
-    rest = "together" if whole < level else "they overlap"
-    bars += [(rest, level, whole, _GOOD if whole < level else _BAD, None), (parts.whole, 0.0, whole, "#0B3C7D", None)]
+    wording = "together" if whole < level else "they overlap"
+    bars += [
+        (wording, level, whole, _GOOD if whole < level else _BAD, None),
+        (parts.whole, 0.0, whole, "#0B3C7D", None),
+    ]
     for x, (_, start, end, colour, sure) in enumerate(bars):
         ax.bar(x, end - start, 0.66, bottom=start, color=colour, edgecolor="white")
         if sure is not None and sure.low is not None and sure.high is not None:
@@ -130,15 +133,15 @@ def _steps(ax: Axes, comparison: Comparison, runs: pd.DataFrame, parts: Parts, j
 
 
 def _without(ax: Axes, table: pd.DataFrame, parts: Parts) -> None:
-    mine = table[(table["what"] == "without") & table["value"].notna()]
-    for y, row in enumerate(mine.to_dict("records")):
+    rows = table[(table["what"] == "without") & table["value"].notna()]
+    for y, row in enumerate(rows.to_dict("records")):
         value = 100 * (row["value"] - 1)
         ax.barh(y, value, 0.6, color=_BAD if value > 0 else _GOOD, alpha=0.85)
         if row["low"] is not None and row["low"] == row["low"]:
             low, high = 100 * (row["low"] - 1), 100 * (row["high"] - 1)
             ax.errorbar(value, y, xerr=[[value - low], [high - value]], fmt="none", ecolor=style.INK, capsize=3)
     ax.axvline(0, color=style.INK, linewidth=1)
-    ax.set_yticks(range(len(mine)), [f"without {part}" for part in mine["part"]])
+    ax.set_yticks(range(len(rows)), [f"without {part}" for part in rows["part"]])
     ax.invert_yaxis()
     ax.set_xlabel(f"job completion over that of {parts.whole} (%), 95 % interval")
     ax.grid(axis="y", visible=False)

@@ -29,7 +29,7 @@ FAINT = "#6e7781"
 
 @dataclass(frozen=True)
 class SchemeStyle:
-    """What a scheme is drawn with."""
+    """Colour, marker and line of a scheme in every plot."""
 
     colour: str
     line: Any
