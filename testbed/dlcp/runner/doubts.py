@@ -20,15 +20,15 @@ def doubts(outline: Outline, results: Path, experiment: str) -> list[str]:
     """The lines, for a plan whose runs are made. experiment: as the person named it."""
     plan = outline.plan
     had, _ = Store(results, plan.ready.experiment.name).load()
-    mine = {run_id: result for run_id, result in had.items() if run_id in plan.run_ids}
-    suspect = [result for result in mine.values() if result.status == "suspect"]
+    stored = {run_id: result for run_id, result in had.items() if run_id in plan.run_ids}
+    suspect = [result for result in stored.values() if result.status == "suspect"]
     if not suspect:
         return [
             "All runs are believed, but not all that the experiment expects of them holds: see ✗ above. That is a "
             "result, about the schemes or of luck in a close case; nothing failed to run (exit code 4)."
         ]
-    again = missing(plan, had, retry_suspect=True)
-    minutes = max(1, round(estimate(plan, again, had).seconds / 60))
+    repeated = missing(plan, had, retry_suspect=True)
+    minutes = max(1, round(estimate(plan, repeated, had).seconds / 60))
     command = ["dlcp", "run", experiment, "--retry-suspect"]
     if results != Path("results"):
         command += ["--results", str(results)]
@@ -36,11 +36,12 @@ def doubts(outline: Outline, results: Path, experiment: str) -> list[str]:
         f"`{shlex.join(command)}`" if traits_of(plan.substrate).emulates else "the same command with --retry-suspect"
     )
     return [
-        f"{len(suspect)} of {len(mine)} runs cannot be believed (exit code 4): the machine was too busy while they "
+        f"{len(suspect)} of {len(stored)} runs cannot be believed (exit code 4): the machine was too busy while they "
         f"ran, which looks like a slow network. Each was made up to {MORE_CHANCES + 1} times.",
         *_not_believed(suspect),
-        f"The other {len(mine) - len(suspect)} runs stand, and all figures above are of them alone. {_standing(mine)}",
-        f"What to do: when nothing else runs on this machine, {words} makes those {len(again)} again, in about "
+        f"The other {len(stored) - len(suspect)} runs stand, and all figures above are of them alone. "
+        f"{_standing(stored)}",
+        f"What to do: when nothing else runs on this machine, {words} makes those {len(repeated)} again, in about "
         f"{minutes} min. If they stay suspect, the load is too much for it: `dlcp doctor --calibrate` measures what it "
         "carries.",
     ]
@@ -73,7 +74,7 @@ def _out_of_bounds(runs: Iterable[RunResult]) -> dict[str, tuple[float, list[flo
 
 
 def _standing(mine: dict[str, RunResult]) -> str:
-    """Which jobs and schemes have enough believed runs to be compared."""
+    """Name the jobs and schemes that have enough believed runs to be compared."""
     believed = Counter((result.job, result.label) for result in mine.values() if result.status == "ok")
     cells = dict.fromkeys((result.job, result.label) for result in mine.values())
     short = [

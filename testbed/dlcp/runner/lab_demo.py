@@ -28,7 +28,7 @@ _STATE = (
     "ip -o route show table all; ip -o link; tc qdisc; tc filter show dev eth1 egress; "
     "ethtool -k eth1; sysctl -a 2>/dev/null | grep -E '^net[.]ipv4' | grep -v -e nf_conntrack -e fastopen_key"
 )
-"""What a deployment and a run change on a node."""
+"""Files that a deployment and a run change on a node."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def demonstrate(results: Path | None) -> int:
 
 def main(arguments: list[str]) -> int:
     """Entry point inside the namespaces; one argument, where results are kept, as JSON."""
-    said = json.loads(arguments[0])
+    request = json.loads(arguments[0])
     began = time.monotonic()
     _say("Build a lab on this machine: every node has its own network, processes, files and sshd")
     with NamespaceLab(DEFAULT_TOPOLOGY, RUNTIME / "lab") as lab:
@@ -86,7 +86,8 @@ def main(arguments: list[str]) -> int:
         took_s = time.monotonic() - began
         print(f"{len(graph.switches)} switches, {len(graph.hosts)} hosts, in {took_s:.1f} s: {lab.path}", flush=True)
         before = _states(lab)
-        code, doubted = _show(steps(Path(said) if said else RUNTIME / "results"), controller_environment(lab.path))
+        results = Path(request) if request else RUNTIME / "results"
+        code, doubted = _show(steps(results), controller_environment(lab.path))
         _say("Compare every node with what it was before")
         differing = [node for node, state in _states(lab).items() if state != before[node]]
     for doubt in doubted:
@@ -97,7 +98,7 @@ def main(arguments: list[str]) -> int:
     else:
         print(f"{len(before)} of {len(before)} nodes are as before: routes, queues, filters, offloads, sysctls")
     print(f"\nThe lab is gone; nothing of it is left. {time.monotonic() - began:.0f} s in all.")
-    if said is None and (made := RUNTIME / "results" / EXPERIMENT / "report.html").is_file():
+    if request is None and (made := RUNTIME / "results" / EXPERIMENT / "report.html").is_file():
         PAGE.parent.mkdir(exist_ok=True)
         shutil.copyfile(made, PAGE)
         print(f"What the runs showed, as a page: {PAGE}")

@@ -16,7 +16,7 @@ from dlcp.substrates.lab.fit import require_fit
 from dlcp.switches.vendor.files import find_intent, load_intent
 
 SEED = 20240607
-"""Of an intent's probes; an experiment has its own."""
+"""Seed of an intent's probes; an experiment has its own."""
 
 
 def verify_named(
@@ -54,5 +54,5 @@ def _experiment(name: str) -> Path | None:
 
 
 def _has_jobs(path: Path) -> bool:
-    """Of two kinds of files, experiments have jobs."""
+    """Return true for a file of an experiment: of the two kinds of files, only experiments have jobs."""
     return any(line.startswith("jobs:") for line in path.read_text(encoding="utf-8").splitlines())

@@ -17,7 +17,7 @@ PACKETS = 4800
 BURST = 4
 """Probes of a flow in a row."""
 LOAD = 0.2
-"""Of the slowest link on the way; so that nothing is dropped."""
+"""Share of the slowest link on the way that probes take; so that nothing is dropped."""
 PACKET_OVERHEAD = 3
 """A switch may have other packets: that many per port do not count."""
 
@@ -34,7 +34,7 @@ class Crossing:
 
 def crossings(graph: Graph) -> list[Crossing]:
     """One for each switch that has several next hops to some host; the source is as near as can be."""
-    found = []
+    crossings_ = []
     for switch in graph.switches:
         ways = [(host, graph.next_hops(switch, host)) for host in graph.hosts]
         ways = [(host, hops) for host, hops in ways if len(hops) > 1]
@@ -43,13 +43,13 @@ def crossings(graph: Graph) -> list[Crossing]:
             above = [host for host in graph.hosts if host != sink and _crosses(graph, host, switch, distances)]
             if above:
                 source = min(above, key=lambda host: (distances[host], host))
-                found.append(Crossing(switch, source, sink, hops))
+                crossings_.append(Crossing(switch, source, sink, hops))
                 break
-    return found
+    return crossings_
 
 
 def _crosses(graph: Graph, host: str, switch: str, distances: Mapping[str, int]) -> bool:
-    """Whether some shortest path from the host leads through the switch."""
+    """Return true if some shortest path from the host leads through the switch."""
     level = {host}
     while level and switch not in level:
         level = {
@@ -60,13 +60,14 @@ def _crosses(graph: Graph, host: str, switch: str, distances: Mapping[str, int])
 
 
 def balancing_of(intent: QosIntent, switch: str) -> LoadBalancing:
-    """What the intent says of a switch."""
+    """Load balancing that the intent gives a switch."""
     return intent.switch_load_balancing.get(switch, intent.load_balancing)
 
 
 def train(graph: Graph, crossing: Crossing, balancing: LoadBalancing, flowlet_gap_s: float) -> tuple[Send, int]:
-    """What is sent, and how many packets the switch treats as one. A flow's probes are BURST in a row; flowlets of one
-    flow are apart by more than the gap, since all other flows take their turn between."""
+    """Return the packets to send, and how many of them the switch treats as one. A flow's probes are BURST in a row;
+    flowlets of one flow are apart by more than the gap, since all other flows take their turn between.
+    """
     rate_bps = LOAD * min(link.rate_bps for link in graph.links)
     flows = FLOWS if balancing in ("flow-hash", "flowlet") else 16
     if balancing == "flowlet":
@@ -90,7 +91,7 @@ def judge(
     total, hops = sum(found), len(found)
     share = 1 / hops
     measured = " : ".join(f"{count / total:.1%}" for count in found) if total else "nothing"
-    what = f"{balancing} over {', '.join(crossing.hops)}"
+    subject = f"{balancing} over {', '.join(crossing.hops)}"
     verdict, why, tolerance = "ok", "", "bands"
     bands = [band(round(count / per_unit), round(total / per_unit), alpha) for count in found]
     if not total:
@@ -109,7 +110,7 @@ def judge(
         elif balancing == "flow-hash" and torn:
             verdict, why = "deviates", f"a flow's packets take several ways: {torn[0]} took a part of one"
     return Row(
-        CHECK, crossing.switch, what, f"{share:.1%} each", measured, tolerance, verdict, why,
+        CHECK, crossing.switch, subject, f"{share:.1%} each", measured, tolerance, verdict, why,
         {"packets": dict(zip(crossing.hops, found, strict=True)), "per_unit": per_unit, "bands": bands, "alpha": alpha},
     )  # fmt: skip
 
@@ -122,16 +123,16 @@ def probe(prober: Prober, graph: Graph, intent: QosIntent, alpha: float) -> list
 def _probe(prober: Prober, graph: Graph, intent: QosIntent, crossing: Crossing, alpha: float) -> Row:
     balancing = balancing_of(intent, crossing.switch)
     if prober.counters is None:
-        what = f"{balancing} over {', '.join(crossing.hops)}"
-        return unsupported(CHECK, crossing.switch, what, "", prober.no_counters)
+        subject = f"{balancing} over {', '.join(crossing.hops)}"
+        return unsupported(CHECK, crossing.switch, subject, "", prober.no_counters)
     ports = [(crossing.switch, hop) for hop in crossing.hops]
     send, per_unit = train(graph, crossing, balancing, intent.flowlet_gap_s)
     before = prober.counters.read(ports)
     shot = prober.shoot([send], 0.05)
     after = prober.counters.read(ports)
-    found = [packets(after, port) - packets(before, port) for port in ports]
+    counts = [packets(after, port) - packets(before, port) for port in ports]
     lost = send.count - len(shot.at(crossing.sink))
-    return starved(judge(crossing, balancing, found, per_unit, alpha, lost), shot.lost)
+    return starved(judge(crossing, balancing, counts, per_unit, alpha, lost), shot.lost)
 
 
 def packets(reading: Reading, port: tuple[str, str], column: str = "enqueued_packets") -> int:

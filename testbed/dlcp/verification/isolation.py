@@ -27,10 +27,10 @@ from dlcp.verification.rows import Row, Verdict, starved, unsupported
 
 CHECK = "isolation of queues"
 FLOOD_SHARE, LIGHT_SHARE = 0.97, 0.3
-"""Of the port's rate: of a flood that one host of the same rate can send, and of the light stream."""
+"""Shares of the port's rate: of a flood that one host of the same rate can send, and of the light stream."""
 LEAST_OFFERED = 1.1
 SECONDS, LEAST_PACKETS = 0.3, 400
-"""Of the light stream while the buffer is full."""
+"""Length of the light stream while the buffer is full, in seconds and in packets."""
 LONGEST_FILL_S = 5.0
 _LIGHT, _FLOOD = 0, 1
 
@@ -48,10 +48,10 @@ def guaranteed_bytes(intent: QosIntent, queue: int) -> int:
     shared = intent.shared_buffer_bytes
     if shared is None:  # one pool: the floods take all that nobody has reserved
         return _limited(intent, queue, reserved)
-    below, own = sum(intent.alpha_of(number) for number in range(queue)), intent.alpha_of(queue)
+    below, own_alpha = sum(intent.alpha_of(number) for number in range(queue)), intent.alpha_of(queue)
     free = max(0.0, shared / (1 + below) - FRAME_BYTES)
     left = common - (shared - free)
-    return _limited(intent, queue, reserved + max(0, int(min(own / (1 + own) * free, left))))
+    return _limited(intent, queue, reserved + max(0, int(min(own_alpha / (1 + own_alpha) * free, left))))
 
 
 def _limited(intent: QosIntent, queue: int, size_bytes: int) -> int:
@@ -108,26 +108,26 @@ def _above(intent: QosIntent, queue: int, flooded: int) -> bool:
 
 def _probe(prober: Prober, station: Station, intent: QosIntent, flooded: int, queues: Sequence[int]) -> Row:
     others = ", ".join(map(str, sorted(queues[1:])))
-    what = f"queue {queues[0]}{f' (as {others})' if others else ''} above a flood in queue {flooded}"
+    subject = f"queue {queues[0]}{f' (as {others})' if others else ''} above a flood in queue {flooded}"
     guaranteed = guaranteed_bytes(intent, queues[0])
-    tos = next((found for queue in queues if (found := spared_tos(intent.queue(queue), queue)) is not None), None)
+    tos = next((spared for queue in queues if (spared := spared_tos(intent.queue(queue), queue)) is not None), None)
     if tos is None:
-        return unsupported(CHECK, station.port, what, "", "its profiles drop packets of every precedence early")
+        return unsupported(CHECK, station.port, subject, "", "its profiles drop packets of every precedence early")
     if intent.shared_buffer_bytes is not None and any(intent.alpha_said(number) is None for number in queues):
-        return unsupported(CHECK, station.port, what, "", "its thresholds in the shared buffer are the system's own")
+        return unsupported(CHECK, station.port, subject, "", "its thresholds in the shared buffer are the system's own")
     if guaranteed < FRAME_BYTES:
         why = f"{guaranteed} B are guaranteed, less than a frame: a flood below may take the whole buffer"
-        return unsupported(CHECK, station.port, what, "", why)
+        return unsupported(CHECK, station.port, subject, "", why)
     flood_bps = min(FLOOD_SHARE * station.blocker_bps, station.rate_bps)
     light_bps = min(LIGHT_SHARE * station.rate_bps, 0.8 * station.tester_bps)
     over = (flood_bps + light_bps) / station.rate_bps
     if over < LEAST_OFFERED:
         why = f"two hosts offer {over:.2f} of the port's rate, less than {LEAST_OFFERED:g}"
-        return unsupported(CHECK, station.port, what, "", why)
+        return unsupported(CHECK, station.port, subject, "", why)
     fill_s = full_bytes(intent, flooded, 0, FRAME_BYTES) * 8 / ((over - 1) * station.rate_bps)
     if fill_s > LONGEST_FILL_S:
         why = f"the flood would fill the buffer in {show_duration(fill_s)} only, more than {LONGEST_FILL_S:g} s"
-        return unsupported(CHECK, station.port, what, "", why)
+        return unsupported(CHECK, station.port, subject, "", why)
     seconds = 1.5 * fill_s + max(SECONDS, LEAST_PACKETS * FRAME_BYTES * 8 / light_bps)
     flood_tos = spared_tos(intent.queue(flooded), flooded)
     trains = [
@@ -138,7 +138,7 @@ def _probe(prober: Prober, station: Station, intent: QosIntent, flooded: int, qu
         ),
     ]  # fmt: skip
     shot = prober.shoot(trains, 2 * intent.port_buffer_bytes * 8 / station.rate_bps + 0.02)
-    row = judge(station.port, what, _outcome(station, trains, shot, guaranteed))
+    row = judge(station.port, subject, _outcome(station, trains, shot, guaranteed))
     return starved(row, shot.lost)  # a machine that is busy shows in the delays, as bursts of the light stream
 
 
@@ -164,10 +164,10 @@ def lost_within(arrivals: Arrivals, count: int, longest_s: float) -> int:
     if len(arrivals):
         took_s = (arrivals["arrived_ns"].astype(np.int64) - arrivals["sent_ns"].astype(np.int64)) / 1e9
         delays_s[numbers + 1] = took_s - took_s.min()
-    here = np.zeros(count + 2, bool)
-    here[[0, -1]] = here[numbers + 1] = True
+    sent = np.zeros(count + 2, bool)
+    sent[[0, -1]] = sent[numbers + 1] = True
     places = np.arange(count + 2)
-    before = np.maximum.accumulate(np.where(here, places, 0))
-    after = np.minimum.accumulate(np.where(here, places, count + 1)[::-1])[::-1]
+    before = np.maximum.accumulate(np.where(sent, places, 0))
+    after = np.minimum.accumulate(np.where(sent, places, count + 1)[::-1])[::-1]
     around_s = np.maximum(delays_s[before], delays_s[after])
-    return int((~here & (around_s <= longest_s)).sum())
+    return int((~sent & (around_s <= longest_s)).sum())

@@ -17,17 +17,17 @@ from dlcp.verification.rows import Row, Verdict, starved
 CHECK = "selective drop"
 Floats = npt.NDArray[np.float64]
 SHARE = 0.8
-"""Of the port's rate, that each of the two senders offers."""
+"""Share of the port's rate that each of the two senders offers."""
 SECONDS = 0.3
 LEAST_PACKETS = 600
 PROTECTED_LOSS = 0.001
 TOLERANCE = 0.08
-"""Of the droppable packets' share lost: where the overload begins and ends, the buffer fills and drains."""
+"""Tolerance of the droppable packets' lost share: where the overload begins and ends, the buffer fills and drains."""
 
 
 @dataclass(frozen=True)
 class Pairing:
-    """Two kinds of packets of one queue, told apart by precedence or by ECN."""
+    """Two kinds of packets of one queue, distinguished by precedence or by ECN."""
 
     queue: int
     protected: str
@@ -37,20 +37,20 @@ class Pairing:
 
     @property
     def what(self) -> str:
-        """Of its row."""
+        """Subject of its row."""
         return f"queue {self.queue}: {self.droppable}, not {self.protected.split()[-1]}"
 
 
 def pairings(intent: QosIntent) -> list[Pairing]:
-    """What each queue's profiles protect, against what they drop first."""
-    found = []
+    """Pairs of kinds in each queue: the kind that its profiles protect, against the kind that they drop first."""
+    pairs = []
     for queue in range(QUEUES):
         profiles = intent.queue(queue).profiles
         spared = [p for p in range(PRECEDENCES) if profiles[p] is None]
         dropping = [(profile.maximum_bytes, p) for p, profile in enumerate(profiles) if profile and not profile.mark]
         if spared and dropping:
             p = min(dropping)[1]
-            found.append(Pairing(
+            pairs.append(Pairing(
                 queue, f"precedence {spared[0]}", f"precedence {p}",
                 tos_of_queue(queue, spared[0], ECT0), tos_of_queue(queue, p, NOT_ECT),
             ))  # fmt: skip
@@ -58,8 +58,8 @@ def pairings(intent: QosIntent) -> list[Pairing]:
         if marking:
             p = marking[0]
             ect, plain = tos_of_queue(queue, p, ECT0), tos_of_queue(queue, p, NOT_ECT)
-            found.append(Pairing(queue, f"precedence {p}, ECT", f"precedence {p}, Not-ECT", ect, plain))
-    return found
+            pairs.append(Pairing(queue, f"precedence {p}, ECT", f"precedence {p}, Not-ECT", ect, plain))
+    return pairs
 
 
 @dataclass(frozen=True)
@@ -118,11 +118,11 @@ def _probe(prober: Prober, station: Station, intent: QosIntent, pairing: Pairing
     kept, dropped = (arrivals[arrivals["train"] == name] for name in range(2))
     if not len(kept) or not len(dropped):
         gone = " and ".join(
-            kind for kind, found in ((pairing.protected, kept), (pairing.droppable, dropped)) if not len(found)
+            kind for kind, arrived in ((pairing.protected, kept), (pairing.droppable, dropped)) if not len(arrived)
         )
         row = Row(CHECK, station.port, pairing.what, "", "nothing", "", "deviates", f"nothing of {gone} arrives")
         return starved(row, shot.starved)
-    kept_s, dropped_s = (sent_s(one, train.count) for one, train in zip((kept, dropped), trains, strict=True))
+    kept_s, dropped_s = (sent_s(times, train.count) for times, train in zip((kept, dropped), trains, strict=True))
     profiles = [profile for profile in intent.queue(pairing.queue).profiles if profile]
     middle = float(np.mean([profile.minimum_bytes + profile.maximum_bytes for profile in profiles])) / 2
     wanted = ideal_loss(kept_s, dropped_s, station.rate_bps, middle)

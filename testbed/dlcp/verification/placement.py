@@ -1,4 +1,4 @@
-"""Who probes which port: the host behind it, one that sends the probes, one that keeps the port busy."""
+"""Hosts that probe a port: the host behind it, one that sends the probes, one that keeps the port busy."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ def station(
             blocker_bps = min(filling[blocker], slow.get(first, filling[blocker]))
             if blocker_bps >= 0.999 * rate_bps:
                 return Station(switch, sink, tester, blocker, rate_bps, tester_bps, blocker_bps)
-    return "no host beside the one that probes can keep the port busy"
+    return "no other host than the one that probes can keep the port busy"
 
 
 def cushion_bytes(intent: QosIntent) -> int:
-    """What the blocking queue is made to hold, so that it never runs empty for a moment: whole frames."""
+    """Bytes that the blocking queue is made to hold, so that it never runs empty for a moment: whole frames."""
     top = intent.queue(QUEUES - 1)
     room = intent.port_buffer_bytes
     if intent.shared_buffer_bytes is not None:
-        alone = alone_bytes(intent.shared_buffer_bytes, intent.alpha_of(QUEUES - 1))
-        room = min(room, intent.reserved_of(QUEUES - 1) + alone)
+        single_bytes = alone_bytes(intent.shared_buffer_bytes, intent.alpha_of(QUEUES - 1))
+        room = min(room, intent.reserved_of(QUEUES - 1) + single_bytes)
     if top.limit_bytes is not None:
         room = min(room, top.limit_bytes)
     room = min(int(room * _CUSHION_SHARE), _CUSHION_BYTES)
@@ -78,7 +78,7 @@ def cushion_bytes(intent: QosIntent) -> int:
 
 
 def _narrowest(graph: Graph, host: str, sink: str) -> float:
-    """What certainly comes through on one shortest path, its last link left out."""
+    """Rate that surely arrives over one shortest path, its last link left out."""
     node, rate_bps = host, float("inf")
     distances = graph.distances_to(sink)
     while node != sink and node in distances:

@@ -31,7 +31,7 @@ MARGIN_S = 0.003
 REST_S = 0.002
 """Between the end of a block's drain and the next block."""
 PUNCTUAL_SHARE = 0.9
-"""Of the time planned between the cushion and the sentinel, that must have been between them."""
+"""Share of the time planned between the cushion and the sentinel that must have been between them."""
 MIN_HOLD_SHARE = 0.3
 """With fewer valid blocks than that of those tried, nothing is concluded."""
 _BLOCKER, _CUSHION, _LOAD, _SENTINEL = range(4)
@@ -69,21 +69,21 @@ class Block:
 
     @property
     def held(self) -> bool:
-        """Whether nothing leaked."""
+        """True if nothing leaked."""
         return self.early == 0
 
     @property
     def arrived(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """By number of the load."""
-        found = np.zeros(len(self.load.sizes), bool)
-        found[self.numbers] = True
-        return found
+        present = np.zeros(len(self.load.sizes), bool)
+        present[self.numbers] = True
+        return present
 
     def tos_by_number(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """TOS byte on arrival; -1 of what did not arrive."""
-        found = np.full(len(self.load.sizes), -1, np.int64)
-        found[self.numbers] = self.tos
-        return found
+        tos = np.full(len(self.load.sizes), -1, np.int64)
+        tos[self.numbers] = self.tos
+        return tos
 
 
 def block_s(station: Station, load: Load, cushion: int) -> tuple[float, float, float]:
@@ -100,7 +100,7 @@ def block_s(station: Station, load: Load, cushion: int) -> tuple[float, float, f
 
 def sends(station: Station, loads: Sequence[Load], cushion: int) -> tuple[list[Send], float]:
     """The trains of one block after the other, and how long after the last probe the port is empty."""
-    found: list[Send] = []
+    trains: list[Send] = []
     at_s, drain_s = 0.0, 0.0
     paced = 0.0 if station.blocker_bps < 1.02 * station.rate_bps else 1.01 * station.rate_bps
     for index, load in enumerate(loads):
@@ -108,50 +108,51 @@ def sends(station: Station, loads: Sequence[Load], cushion: int) -> tuple[list[S
         frames = math.ceil(end_s * station.rate_bps / 8 / load.blocker_bytes)
         name = 4 * index
         blocker, tester, sink = station.blocker, station.tester, station.sink
-        full, one = ((TOP_TOS, FRAME_BYTES),), ((TOP_TOS, SMALLEST_BYTES),)
+        full, smallest = ((TOP_TOS, FRAME_BYTES),), ((TOP_TOS, SMALLEST_BYTES),)
         busy = ((TOP_TOS, load.blocker_bytes),)
         rate_bps = SPREAD_SHARE * station.tester_bps if load.spread else 0.0
-        found += [
+        trains += [
             Send(blocker, sink, name + _BLOCKER, at_s, busy, frames, paced, catch_up=True),
             Send(tester, sink, name + _CUSHION, at_s + LEAD_S, full, cushion // FRAME_BYTES),
             Send(tester, sink, name + _LOAD, at_s + load_s, load.pattern, load.repeat, rate_bps),
-            Send(tester, sink, name + _SENTINEL, at_s + sentinel_s, one),
+            Send(tester, sink, name + _SENTINEL, at_s + sentinel_s, smallest),
         ]
         drain_s = (int(load.sizes.sum()) + cushion + FRAME_BYTES) * 8 / station.rate_bps + REST_S
         at_s += end_s + drain_s
-    return found, drain_s + 2 * REST_S
+    return trains, drain_s + 2 * REST_S
 
 
 def read(station: Station, loads: Sequence[Load], cushion: int, arrivals: Arrivals) -> list[Block]:
-    """What became of the loads of `sends`; a block whose sentinel is missing, or into which another's probes came, is
-    left out. So is one whose sentinel was sent too soon after the cushion, by a tester that was late with both: it may
-    have overtaken the load in the tester itself."""
+    """Return the results of the loads of `sends`; a block whose sentinel is missing, or into which another's probes
+    came, is left out. So is one whose sentinel was sent too soon after the cushion, by a tester that was late with
+    both: it may have overtaken the load in the tester itself.
+    """
     rate_bps = station.rate_bps
-    found = []
+    blocks = []
     trains = arrivals["train"].astype(np.int64)
-    whole = np.arange(len(arrivals))
+    numbers = np.arange(len(arrivals))
     for index, load in enumerate(loads):
-        at = whole[trains == 4 * index + _SENTINEL]
-        blocker = whole[trains == 4 * index + _BLOCKER]
-        mine = whole[trains == 4 * index + _LOAD]
+        at = numbers[trains == 4 * index + _SENTINEL]
+        blocker = numbers[trains == 4 * index + _BLOCKER]
+        train = numbers[trains == 4 * index + _LOAD]
         cushioned = arrivals["sent_ns"][trains == 4 * index + _CUSHION]
         if not len(at) or not len(blocker) or not len(cushioned):
             continue
         apart_s = (int(arrivals["sent_ns"][at[0]]) - int(cushioned.min())) / 1e9
         if apart_s < PUNCTUAL_SHARE * (block_s(station, load, cushion)[1] - LEAD_S):
             continue
-        others = trains[blocker[0] : max(blocker[-1], mine[-1] if len(mine) else 0) + 1] // 4
+        others = trains[blocker[0] : max(blocker[-1], train[-1] if len(train) else 0) + 1] // 4
         if (others != index).any():
             continue
         sentinel = arrivals[at[0]]
         delay_s = (int(sentinel["arrived_ns"]) - int(sentinel["sent_ns"])) / 1e9
-        found.append(Block(
-            load, arrivals["number"][mine].astype(np.int64), arrivals["tos"][mine].astype(np.int64),
-            int((mine < at[0]).sum()), max(0.0, delay_s * rate_bps / 8),
-            int(arrivals["sent_ns"][mine].min()) if len(mine) else 0,
-            int(arrivals["arrived_ns"][mine].max()) if len(mine) else 0,
+        blocks.append(Block(
+            load, arrivals["number"][train].astype(np.int64), arrivals["tos"][train].astype(np.int64),
+            int((train < at[0]).sum()), max(0.0, delay_s * rate_bps / 8),
+            int(arrivals["sent_ns"][train].min()) if len(train) else 0,
+            int(arrivals["arrived_ns"][train].max()) if len(train) else 0,
         ))  # fmt: skip
-    return found
+    return blocks
 
 
 def calm(blocks: Sequence[Block], most_bytes: float) -> list[Block]:
@@ -162,7 +163,7 @@ def calm(blocks: Sequence[Block], most_bytes: float) -> list[Block]:
 
 @dataclass(frozen=True)
 class Blocks:
-    """What some tries gave. tried: how many blocks; lost: as of Shot. That the machine was busy does not matter here: a
+    """Blocks of some tries. tried: how many blocks; lost: as of Shot. That the machine was busy does not matter here: a
     block that was disturbed shows it by itself."""
 
     blocks: list[Block]

@@ -1,4 +1,4 @@
-"""What a verification asks of the hosts and switches that it runs on."""
+"""Interface of a verification to the hosts and switches that it runs on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from dlcp.model.frames import FRAME_BYTES
 
 SMALLEST_BYTES = 64
 HOST_BURST_BYTES = 4 * FRAME_BYTES
-"""What a host's link may let through at once; beyond it, its packets queue in the host by their own priorities."""
+"""Bytes that a host's link may let through at once; beyond it, its packets queue in the host by their own priorities.
+"""
 
 Arrivals = npt.NDArray[Any]
 """A structured array in order of arrival: train, number, tos, sent_ns, arrived_ns (kernel's real time)."""
@@ -56,7 +57,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Shot:
-    """What became of some trains. starved: why the machine may have spoilt what hangs on time; lost: why probes may be
+    """Arrivals of some trains. starved: why the machine may have spoilt what hangs on time; lost: why probes may be
     missing that no switch dropped. Each is empty when there is no such reason."""
 
     arrivals: Mapping[str, Arrivals]
@@ -64,7 +65,7 @@ class Shot:
     lost: str = ""
 
     def at(self, host: str) -> Arrivals:
-        """What a host took down."""
+        """Arrivals at a host."""
         return self.arrivals.get(host, NO_ARRIVALS)
 
 
@@ -84,7 +85,7 @@ class Reading:
 
 
 class Counters(Protocol):
-    """What switches count."""
+    """Counters of switches."""
 
     def read(self, ports: Iterable[tuple[str, str]]) -> Reading:
         """Packets and bytes since some beginning that stays the same."""

@@ -33,7 +33,7 @@ class Step:
     weight: float
     run: Callable[[], list[Row]]
     settles: bool = True
-    """What is not ok is measured again; else `run` sees to that."""
+    """True if a result that is not ok is measured again; else `run` does that itself."""
 
 
 def verify(
@@ -81,22 +81,22 @@ def plan(
         for switch in graph.switches
         for host in hosts_of(graph, switch)
     }
-    stations = [found for found in ports.values() if isinstance(found, Station)]
-    close = stations if every_port else list({found.switch: found for found in reversed(stations)}.values())[::-1]
+    stations = [port_station for port_station in ports.values() if isinstance(port_station, Station)]
+    close = stations if every_port else list({near.switch: near for near in reversed(stations)}.values())[::-1]
     alpha = FALSE_ALARM / max(1, bands(graph, intent, len(close)))
     steps = [
         Step("codepoints by counters", 3, lambda: probe_codepoints(prober, graph)),
         Step("what probes cannot see", 0, lambda: [*_unfilled(graph, ports), *_unseen(intent)]),
     ]
-    steps += [Step(f"{one.port}: order of service", 1, _Service(prober, one, intent, seed)) for one in stations]
-    for one in close:
+    steps += [Step(f"{near.port}: order of service", 1, _Service(prober, near, intent, seed)) for near in stations]
+    for near in close:
         steps += [
-            Step(f"{one.port}: {curve.check} of {curve.what}", 1, _Curve(prober, one, intent, curve, alpha))
+            Step(f"{near.port}: {curve.check} of {curve.what}", 1, _Curve(prober, near, intent, curve, alpha))
             for queue in reversed(range(QUEUES)) for curve in curves.curves_of(intent, queue)
         ]  # fmt: skip
-        steps.append(Step(f"{one.port}: limits", 1, _Limits(prober, one, intent)))
-        steps.append(Step(f"{one.port}: isolation", 2, _Isolation(prober, one, intent)))
-        steps.append(Step(f"{one.port}: overload", 2, _Overload(prober, one, intent)))
+        steps.append(Step(f"{near.port}: limits", 1, _Limits(prober, near, intent)))
+        steps.append(Step(f"{near.port}: isolation", 2, _Isolation(prober, near, intent)))
+        steps.append(Step(f"{near.port}: overload", 2, _Overload(prober, near, intent)))
     steps.append(Step("load balancing", 2, lambda: balance.probe(prober, graph, intent, alpha)))
     switches = Step("rates of links between switches", 4, lambda: rates.probe_switches(prober, graph), settles=False)
     steps.append(switches)
@@ -106,24 +106,24 @@ def plan(
 def bands(graph: Graph, intent: QosIntent, ports: int) -> int:
     """How many bands a verification has."""
     curved = sum(len(curves.curves_of(intent, queue)) for queue in range(QUEUES))
-    return ports * curved * curves.BINS + sum(len(one.hops) for one in balance.crossings(graph))
+    return ports * curved * curves.BINS + sum(len(crossing.hops) for crossing in balance.crossings(graph))
 
 
 def busy_bytes(intent: QosIntent) -> int:
-    """What the top queue holds at most in a block that was not disturbed: the cushion, and a few frames more."""
+    """Bytes that the top queue holds at most in a block that was not disturbed: the cushion, and a few frames more."""
     return cushion_bytes(intent) + 3 * FRAME_BYTES
 
 
 def room_bytes(intent: QosIntent, queue: int) -> int:
-    """What a queue can surely hold while the cushion, and a frame or two of the blocker, wait in the top queue."""
-    own, alpha, reserved = intent.queue(queue), intent.alpha_of(queue), intent.reserved_of(queue)
+    """Bytes that a queue surely holds while the cushion, and a frame or two of the blocker, wait in the top queue."""
+    queue_intent, alpha, reserved = intent.queue(queue), intent.alpha_of(queue), intent.reserved_of(queue)
     kept = intent.reserved_bytes - sum(intent.reserved_of(number) for number in {queue, QUEUES - 1})
     busy = max(busy_bytes(intent), intent.reserved_of(QUEUES - 1))
     room = intent.port_buffer_bytes - kept - busy
     if intent.shared_buffer_bytes is not None:
         free = alpha * (intent.shared_buffer_bytes - busy) / (1 + alpha)
         room = min(room, reserved + int(free))
-    return max(reserved, room if own.limit_bytes is None else min(room, own.limit_bytes))
+    return max(reserved, room if queue_intent.limit_bytes is None else min(room, queue_intent.limit_bytes))
 
 
 @dataclass(frozen=True)
@@ -158,17 +158,17 @@ class _Curve:
         room = room_bytes(self.intent, curve.queue)
         load = curves.load_of(curve, room)
         cushion = cushion_bytes(self.intent)
-        found = shoot(self.prober, self.station, lambda: [load] * BLOCKS, cushion, wanted=BLOCKS // 2)
-        found = replace(found, blocks=calm(found.blocks, busy_bytes(self.intent)))
+        sample = shoot(self.prober, self.station, lambda: [load] * BLOCKS, cushion, wanted=BLOCKS // 2)
+        sample = replace(sample, blocks=calm(sample.blocks, busy_bytes(self.intent)))
         if curve.averaging:
-            backlogs, struck = curves.averaged_samples(curve, found.blocks, room, self.station.rate_bps)
+            backlogs, struck = curves.averaged_samples(curve, sample.blocks, room, self.station.rate_bps)
         else:
-            backlogs, struck = curves.samples(curve, found.held, room)
+            backlogs, struck = curves.samples(curve, sample.held, room)
         row = curves.judge(
-            curve, where, backlogs, struck, tolerance=curves.tolerance_bytes(load), alpha=self.alpha, doubt=found.doubt,
-            dropped=curves.dropped_instead(curve, found.held, room) if curve.marks else 0,
+            curve, where, backlogs, struck, tolerance=curves.tolerance_bytes(load), alpha=self.alpha,
+            doubt=sample.doubt, dropped=curves.dropped_instead(curve, sample.held, room) if curve.marks else 0,
         )  # fmt: skip
-        return [starved(row, found.lost)]
+        return [starved(row, sample.lost)]
 
 
 @dataclass(frozen=True)
@@ -212,13 +212,13 @@ def _unseen(intent: QosIntent) -> list[Row]:
 
 def _unfilled(graph: Graph, ports: dict[tuple[str, str], Station | str]) -> list[Row]:
     """A row for each port that leads to a host and cannot be blocked, and for each switch without such ports."""
-    what = "order of service, curves, limits"
+    subject = "order of service, curves, limits"
     rows = [
-        unsupported("ports", f"{switch}-{host}", what, "", why)
+        unsupported("ports", f"{switch}-{host}", subject, "", why)
         for (switch, host), why in ports.items() if isinstance(why, str)
     ]  # fmt: skip
     for switch in graph.switches:
         if not hosts_of(graph, switch):
             why = "no host hangs on it: what arrives for one of its ports comes on many paths, in any order"
-            rows.append(unsupported("ports", switch, what, "", why))
+            rows.append(unsupported("ports", switch, subject, "", why))
     return rows

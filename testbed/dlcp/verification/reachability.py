@@ -1,4 +1,4 @@
-"""Whether every host reaches every other, and how long the links take."""
+"""Reachability of every host from every other, and the delays of links."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REACH, DELAY = "reachability", "delay"
 PROBES = 4
 GAP_S = 0.0002
 DELAY_TOLERANCE_S = 0.0005
-"""What a host's stack and an emulated hop add at most to the quickest of a pair's probes."""
+"""Delay that a host's stack and an emulated hop add at most to the quickest of a pair's probes."""
 
 Pair = tuple[str, str]
 
@@ -23,11 +23,11 @@ def sends(graph: Graph) -> tuple[list[Send], list[Pair]]:
     """A train for every ordered pair of hosts, named by its place in the list of pairs."""
     pairs = [(source, sink) for source in graph.hosts for sink in graph.hosts if source != sink]
     turn = dict.fromkeys(graph.hosts, 0)
-    found = []
+    trains = []
     for name, (source, sink) in enumerate(pairs):
-        found.append(Send(source, sink, name, turn[source] * PROBES * GAP_S, ((0, SMALLEST_BYTES),), PROBES, flows=1))
+        trains.append(Send(source, sink, name, turn[source] * PROBES * GAP_S, ((0, SMALLEST_BYTES),), PROBES, flows=1))
         turn[source] += 1
-    return found, pairs
+    return trains, pairs
 
 
 def delays_s(graph: Graph, source: str, sink: str) -> tuple[float, float]:
@@ -38,10 +38,12 @@ def delays_s(graph: Graph, source: str, sink: str) -> tuple[float, float]:
         if node == sink:
             continue
         hops = [hop for hop in graph.neighbours[node] if distances.get(hop, -1) == distances[node] - 1 and hop in known]
-        own = {hop: graph.link(node, hop).delay_s + SMALLEST_BYTES * 8 / graph.link_rate_bps(node, hop) for hop in hops}
+        link_s = {
+            hop: graph.link(node, hop).delay_s + SMALLEST_BYTES * 8 / graph.link_rate_bps(node, hop) for hop in hops
+        }
         known[node] = (
-            min(own[hop] + known[hop][0] for hop in hops),
-            max(own[hop] + known[hop][1] for hop in hops),
+            min(link_s[hop] + known[hop][0] for hop in hops),
+            max(link_s[hop] + known[hop][1] for hop in hops),
         )
     return known[source]
 
@@ -72,17 +74,17 @@ def judge_delay(intended: Mapping[Pair, tuple[float, float]], measured_s: Mappin
         return max(low - DELAY_TOLERANCE_S - measured_s[pair], measured_s[pair] - high - DELAY_TOLERANCE_S)
 
     worst = max(measured_s, key=off, default=None)
-    what = "every pair of hosts, quickest probe"
+    subject = "every pair of hosts, quickest probe"
     if worst is None:
-        return Row(DELAY, "fabric", what, "", "nothing", "", "inconclusive", "no probe arrived")
+        return Row(DELAY, "fabric", subject, "", "nothing", "", "inconclusive", "no probe arrived")
     span = f"{1e3 * min(a for a, _ in intended.values()):.2f}–{1e3 * max(b for _, b in intended.values()):.2f} ms"
     measured = f"{1e3 * min(measured_s.values()):.2f}–{1e3 * max(measured_s.values()):.2f} ms"
     wrong, wanted_ms = off(worst) > 0, 1e3 * intended[worst][0]
     why = f"{worst[0]} → {worst[1]} takes {1e3 * measured_s[worst]:.2f} ms, intended {wanted_ms:.2f}" if wrong else ""
     data = {f"{a} → {b}": {"intended_s": intended[a, b], "measured_s": took} for (a, b), took in measured_s.items()}
     return Row(
-        DELAY, "fabric", what, span, measured, f"± {1e3 * DELAY_TOLERANCE_S:g} ms", "deviates" if wrong else "ok", why,
-        data,
+        DELAY, "fabric", subject, span, measured, f"± {1e3 * DELAY_TOLERANCE_S:g} ms", "deviates" if wrong else "ok",
+        why, data,
     )  # fmt: skip
 
 
@@ -95,10 +97,10 @@ def probe(prober: Prober, graph: Graph) -> list[Row]:
     for host in graph.hosts:
         arrivals = shot.at(host)
         for name in np.unique(arrivals["train"]):
-            mine = arrivals[arrivals["train"] == name]
-            reached[pairs[name]] = len(mine)
+            train = arrivals[arrivals["train"] == name]
+            reached[pairs[name]] = len(train)
             took_s[pairs[name]] = (
-                float((mine["arrived_ns"].astype(np.int64) - mine["sent_ns"].astype(np.int64)).min()) / 1e9
+                float((train["arrived_ns"].astype(np.int64) - train["sent_ns"].astype(np.int64)).min()) / 1e9
             )
     rows = [starved(judge_reach({pair: reached.get(pair, 0) for pair in pairs}), shot.lost)]
     if any(link.delay_s for link in graph.links):

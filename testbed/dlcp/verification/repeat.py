@@ -21,19 +21,19 @@ def settled(measure: Callable[[], list[Row]]) -> list[Row]:
     if all(row.verdict in ("ok", "unsupported") for row in tries[0]):
         return tries[0]
     tries += [measure() for _ in range(TRIES - 1)]
-    found: dict[tuple[str, str, str], list[Row]] = {}
+    rows_of: dict[tuple[str, str, str], list[Row]] = {}
     for rows in tries:
         for row in rows:
-            found.setdefault((row.check, row.where, row.what), []).append(row)
-    return [_majority(rows) for rows in found.values()]
+            rows_of.setdefault((row.check, row.where, row.what), []).append(row)
+    return [_majority(rows) for rows in rows_of.values()]
 
 
 def _majority(rows: list[Row]) -> Row:
     verdicts = [row.verdict for row in rows]
-    said = {"tries": verdicts}
+    data = {"tries": verdicts}
     for row in rows:
         if 2 * verdicts.count(row.verdict) > len(rows):
-            return replace(row, data=row.data | said)
+            return replace(row, data=row.data | data)
     worst = next((row for row in rows if row.verdict == "deviates"), rows[-1])
     why = f"measured {len(rows)} times: {', '.join(verdicts)}" + (f"; {worst.why}" if worst.why else "")
-    return replace(worst, verdict="inconclusive", why=why, data=worst.data | said)
+    return replace(worst, verdict="inconclusive", why=why, data=worst.data | data)

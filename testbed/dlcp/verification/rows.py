@@ -1,4 +1,4 @@
-"""What a verification says: rows of intended against measured, each with its verdict."""
+"""Rows of a verification: intended against measured, each with its verdict."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def starved(row: Row, why: str) -> Row:
     """The row as it stands when the probes themselves were starved: what deviates is then not proven."""
     if not why or row.verdict != "deviates":
         return row
-    told = f"{row.why}; " if row.why else ""
-    return Row(**{**vars(row), "verdict": "inconclusive", "why": f"{told}but the probes were starved: {why}"})
+    reason = f"{row.why}; " if row.why else ""
+    return Row(**{**vars(row), "verdict": "inconclusive", "why": f"{reason}but the probes were starved: {why}"})
 
 
 def counts(rows: Iterable[Row]) -> dict[Verdict, int]:
     """How many rows have each verdict."""
-    found = [row.verdict for row in rows]
-    return {verdict: found.count(verdict) for verdict in VERDICTS}
+    verdicts = [row.verdict for row in rows]
+    return {verdict: verdicts.count(verdict) for verdict in VERDICTS}
 
 
 def exit_code(rows: Iterable[Row]) -> ExitCode:
     """4 when anything deviates or could not be concluded; unsupported rows are no fault of the switches."""
-    found = counts(rows)
-    return ExitCode.SUSPECT if found["deviates"] or found["inconclusive"] else ExitCode.FINE
+    totals = counts(rows)
+    return ExitCode.SUSPECT if totals["deviates"] or totals["inconclusive"] else ExitCode.FINE

@@ -26,12 +26,13 @@ from dlcp.verification.rows import Row, Verdict, starved, unsupported
 TOP = QUEUES - 1
 BLOCKS = 12
 PROBES = 8
-"""Of each queue, in a block."""
+"""Probes of each queue, in a block."""
 PROBE_BYTES = 200
 DISTURBED_SHARE = 0.25
-"""Of the blocks, in which packets may be out of order because the machine was late; a wrong order shows in most."""
+"""Share of the blocks in which packets may be out of order because the machine was late; a wrong order shows in most.
+"""
 LEAST_SHARE = 0.02
-"""Of each queue in a port's buffer, so that no drop profile is reached."""
+"""Share of a port's buffer that each queue has at least, so that no drop profile is reached."""
 PRIORITY, WEIGHTS = "strict priority", "weights"
 ROUNDS = 3
 """Rounds of the weighted queues that a port must hold at once for their shares to be seen."""
@@ -79,19 +80,19 @@ def probe_priority(prober: Prober, station: Station, intent: QosIntent) -> list[
     size = max(SMALLEST_BYTES, min(PROBE_BYTES, int(LEAST_SHARE * intent.port_buffer_bytes) // PROBES))
     pattern = tuple((tos_of_queue(queue), size) for queue in range(TOP) for _ in range(PROBES))
     load = Load(pattern, spread=True)
-    found = shoot(prober, station, lambda: [load] * BLOCKS, cushion_bytes(intent), wanted=BLOCKS // 2, most=2)
-    if not found.blocks:
-        row = Row(PRIORITY, station.port, "all queues", "", "nothing", "", "inconclusive", found.doubt)
-        return [starved(row, found.lost)]
-    early = [int((_queues(block)[: block.early] == TOP - 1).sum()) for block in found.blocks]
+    blocks = shoot(prober, station, lambda: [load] * BLOCKS, cushion_bytes(intent), wanted=BLOCKS // 2, most=2)
+    if not blocks.blocks:
+        row = Row(PRIORITY, station.port, "all queues", "", "nothing", "", "inconclusive", blocks.doubt)
+        return [starved(row, blocks.lost)]
+    early = [int((_queues(block)[: block.early] == TOP - 1).sum()) for block in blocks.blocks]
     rows = [judge_pair(station.port, TOP, TOP - 1, early, PROBES)]
     apart = weighted(intent)
     for lower, higher in reversed(list(pairwise(range(TOP)))):
         if lower in apart and higher in apart:
             continue
-        counts = [inversions(_queues(block)[block.early :], higher, lower) for block in found.blocks]
+        counts = [inversions(_queues(block)[block.early :], higher, lower) for block in blocks.blocks]
         rows.append(judge_pair(station.port, higher, lower, counts, PROBES))
-    return [starved(row, found.lost) for row in rows]
+    return [starved(row, blocks.lost) for row in rows]
 
 
 def _queues(block: Block) -> npt.NDArray[np.int64]:
@@ -111,10 +112,10 @@ def judge_weights(where: str, weights: dict[int, int], found: Sequence[dict[int,
     every queue, half of it on average, so the tolerance is one turn in all that a block drains."""
     verdict: Verdict
     total = {queue: sum(block.get(queue, 0) for block in found) for queue in weights}
-    everything, whole = sum(total.values()), sum(weights.values())
+    everything, all_weights = sum(total.values()), sum(weights.values())
     per_block = everything / max(1, len(found))
     tolerance = max(weights.values()) / per_block if per_block else 1.0
-    wanted = {queue: weight / whole for queue, weight in weights.items()}
+    wanted = {queue: weight / all_weights for queue, weight in weights.items()}
     got = {queue: count / everything if everything else 0.0 for queue, count in total.items()}
     worst = max(weights, key=lambda queue: abs(got[queue] - wanted[queue]))
     off = abs(got[worst] - wanted[worst])
@@ -143,10 +144,10 @@ def probe_weights(prober: Prober, station: Station, intent: QosIntent, room_byte
         return [unsupported(WEIGHTS, station.port, "queues " + ", ".join(map(str, members)), _listed(weights), why)]
     labels = [queue for queue in members for _ in range(weights[queue] * rounds)]
     load = Load(tuple((tos_of_queue(queue), FRAME_BYTES) for queue in labels), spread=True)
-    found = shoot(prober, station, lambda: [load] * BLOCKS, cushion_bytes(intent), wanted=BLOCKS // 2)
+    blocks = shoot(prober, station, lambda: [load] * BLOCKS, cushion_bytes(intent), wanted=BLOCKS // 2)
     names = np.array(labels, np.int64)
-    drained = [shares(names[block.numbers], members) for block in found.held]
-    return [starved(judge_weights(station.port, weights, drained, found.doubt), found.lost)]
+    drained = [shares(names[block.numbers], members) for block in blocks.held]
+    return [starved(judge_weights(station.port, weights, drained, blocks.doubt), blocks.lost)]
 
 
 def _listed(values: dict[int, float] | dict[int, int]) -> str:

@@ -20,21 +20,21 @@ LINES_PARTS = ("look", "pending", "compare", "apply", "accept", "reject", "resto
 
 
 def plan_fabric(lab: Lab, intent: QosIntent) -> dict[str, Rendered]:
-    """Switch → what it is to be told. Raises Problems: those of every switch, each told once, by the line of the first
+    """Switch → its rendered configuration. Raises Problems: those of every switch, each once, by the line of the first
     switch that has it; nothing is made then."""
-    found: dict[str, Rendered] = {}
+    rendered: dict[str, Rendered] = {}
     problems: dict[tuple[str, str], tuple[Problem, list[str]]] = {}
     for name, switch in lab.switches.items():
         try:
             _deployable(switch)
-            found[name] = render(intent, switch.device)
+            rendered[name] = render(intent, switch.device)
         except (Problem, Problems) as error:
-            for one in error.problems if isinstance(error, Problems) else [error]:
-                key = (one.what.replace(name, "*"), one.hint)
-                problems.setdefault(key, (_at(switch, one), []))[1].append(name)
+            for each in error.problems if isinstance(error, Problems) else [error]:
+                key = (each.what.replace(name, "*"), each.hint)
+                problems.setdefault(key, (_at(switch, each), []))[1].append(name)
     if problems:
         raise Problems([_together(problem, names) for problem, names in problems.values()])
-    return found
+    return rendered
 
 
 def missing_tasks(system: str, folder: Path) -> list[str]:
@@ -47,7 +47,7 @@ def missing_tasks(system: str, folder: Path) -> list[str]:
 
 
 def _deployable(switch: LabSwitch) -> None:
-    """Raise Problem where there are no tasks for it, but only a rendering."""
+    """Refuse a switch for which there is a rendering, but no playbooks."""
     missing = missing_tasks(switch.device.system, SWITCH_CONFIGS)
     if missing:
         tasks = SWITCH_CONFIGS / switch.device.system / "tasks"
@@ -56,15 +56,15 @@ def _deployable(switch: LabSwitch) -> None:
 
 
 def _at(switch: LabSwitch, problem: Problem) -> Problem:
-    """What was found of a device, at the device's line in the inventory."""
+    """Problem of a device, at the device's line in the inventory."""
     name = switch.device.name
     inner = problem.where.removeprefix(name).lstrip(":, ")
-    what = f"{inner}: {problem.what}" if inner else problem.what
-    return Problem(switch.where, f"{name}: {what}", problem.hint, exit_code=problem.exit_code)
+    text = f"{inner}: {problem.what}" if inner else problem.what
+    return Problem(switch.where, f"{name}: {text}", problem.hint, exit_code=problem.exit_code)
 
 
 def _together(problem: Problem, names: list[str]) -> Problem:
     if len(names) == 1:
         return problem
-    what = f"{problem.what} (and so {', '.join(names[1:])})"
-    return Problem(problem.where, what, problem.hint, exit_code=problem.exit_code)
+    text = f"{problem.what} (and so {', '.join(names[1:])})"
+    return Problem(problem.where, text, problem.hint, exit_code=problem.exit_code)

@@ -1,4 +1,4 @@
-"""Which lab a command means: its inventory's file, the environment's, or the one that lies here."""
+"""Choice of the lab of a command: its inventory's file, the environment's, or the one in this folder."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ HERE = Path("lab.yaml")
 
 def find_lab(file: Path | None = None) -> Lab:
     """The inventory named, else that of DLCP_LAB, else ./lab.yaml, checked. Raises Problem or Problems."""
-    said = file or Path(os.environ.get(ENVIRONMENT) or HERE)
-    if not said.is_file():
+    path = file or Path(os.environ.get(ENVIRONMENT) or HERE)
+    if not path.is_file():
         hint = "dlcp switch inventory TOPOLOGY writes one; dlcp lab shell opens a lab on this machine"
-        what = f"no such inventory (--lab, or {ENVIRONMENT}, or {HERE} in this folder)"
-        raise Problem(str(said), what, hint)
-    return load_inventory(said)
+        text = f"no such inventory (--lab, or {ENVIRONMENT}, or {HERE} in this folder)"
+        raise Problem(str(path), text, hint)
+    return load_inventory(path)

@@ -47,8 +47,8 @@ def _end(playbook: Path) -> None:
     """Kill this process's own ansible-playbook with all that it has started; stopped, it starts no more."""
     for pid in [pid for pid, parent in parents().items() if parent == os.getpid() and _runs(pid, playbook)]:
         _send(pid, signal.SIGSTOP)
-        for one in descendants(pid):
-            _send(one, signal.SIGKILL)
+        for child in descendants(pid):
+            _send(child, signal.SIGKILL)
         _send(pid, signal.SIGKILL)
 
 

@@ -1,4 +1,4 @@
-"""What a phase of a deployment means for the whole fabric: go on, turn back, or say how it ended. Pure.
+"""Decision after a phase of a deployment, for the whole fabric: go on, turn back, or the final state. Pure.
 
 A switch that has fallen out of Ansible's play says nothing: it has failed.
 """
@@ -17,7 +17,7 @@ FELL_OUT = "fell out of the play"
 
 @dataclass(frozen=True)
 class Switch:
-    """What is known of a switch after a phase.
+    """State of a switch after a phase.
 
     present: whether it is in the play still. failures: phase → why. unreached: those of them in which it could not be
     reached. diff: what was to change, "" = nothing. found: digest and differences as read back; wanted: the digest of
@@ -46,16 +46,18 @@ def failed(phase: str, switches: Iterable[Switch]) -> dict[str, str]:
 
 
 def deviations(switches: Iterable[Switch], *, digests: bool = True) -> dict[str, str]:
-    """Switch → how what was read back differs from what was rendered; without digests, from what it was told last."""
+    """Switch → how what was read back differs from what was rendered; without digests, from the last configuration
+    sent.
+    """
     reasons = {}
     for switch in switches:
-        found = switch.found
-        if found is None:
+        state = switch.found
+        if state is None:
             reasons[switch.name] = "was not read back"
-        elif digests and found["digest"] != switch.wanted:
-            reasons[switch.name] = f"holds {found['digest'] or 'nothing of ours'}, not {switch.wanted}"
-        elif found["differences"]:
-            reasons[switch.name] = "differs from what it was told: " + "; ".join(map(str, found["differences"]))
+        elif digests and state["digest"] != switch.wanted:
+            reasons[switch.name] = f"holds {state['digest'] or 'nothing of ours'}, not {switch.wanted}"
+        elif state["differences"]:
+            reasons[switch.name] = "differs from what it was told: " + "; ".join(map(str, state["differences"]))
     return reasons
 
 
@@ -63,7 +65,7 @@ def deviations(switches: Iterable[Switch], *, digests: bool = True) -> dict[str,
 class Ending:
     """How a deployment that was turned back ended.
 
-    status: restored = every switch is as it was. timers = those in `waiting` could not be told, and turn back by
+    status: restored = every switch is as it was. timers = those in `waiting` could not be reached, and turn back by
     themselves. mixed = those in `stuck` may hold the new configuration for good: a person must act.
     """
 
@@ -85,8 +87,8 @@ def not_as_before(switches: Iterable[Switch], before: Mapping[str, str]) -> dict
 def turned_back(left: Reasons, switches: Iterable[Switch], *, confirming: bool) -> Ending:
     """How the fabric stands after a restore.
 
-    left: why some are not restored. confirming: whether any was told to confirm, so that its timer may be off. One that
-    was reached and is not as it was has no timer to wait for either, and some systems have none at all.
+    left: why some are not restored. confirming: whether any was asked to confirm, so that its timer may be off. One
+    that was reached and is not as it was has no timer to wait for either, and some systems have none at all.
     """
     if not left:
         return Ending("restored")

@@ -141,6 +141,6 @@ def _event(raw: Mapping[str, Any]) -> Event | None:
 
 
 def _message(result: Mapping[str, Any]) -> str:
-    told = str(result.get("msg") or result.get("censored") or "")
-    said = " ".join(str(result.get(name) or "").strip() for name in ("stdout", "stderr")).strip()
-    return f"{told} {result.get('rc')}: {said[-SHOWN:]}" if told == _STATUS and said else told
+    message = str(result.get("msg") or result.get("censored") or "")
+    output = " ".join(str(result.get(name) or "").strip() for name in ("stdout", "stderr")).strip()
+    return f"{message} {result.get('rc')}: {output[-SHOWN:]}" if message == _STATUS and output else message

@@ -23,7 +23,7 @@ from dlcp.traffic.plan import offered, require_few
 ACKS_A_PACKET = 0.66
 """Acknowledgements and control packets for each data packet (measured: DLCP 0.66, TCP 0.5)."""
 OF_PLAIN = {"dlcp": 1.8, "tcp": 0.8}
-"""What a packet of a job takes, its processes included, against a packet of the calibration's plain flows, each of
+"""Cost of a packet of a job, its processes included, against a packet of the calibration's plain flows, each of
 which wakes its receiver. Measured at the load that is admitted: ResNet-50, 8 workers, 2 servers on two cores with links
 of 32 Mbit/s took 0.51 of the cores over DLCP (of 20 Mbit/s 0.38, of 10 Mbit/s 0.23: a packet takes more where nearly
 every one wakes somebody, which does no harm), and 0.14 over tuned TCP at 20 Mbit/s."""
@@ -33,14 +33,14 @@ was measured to have them full for 0.62)."""
 USABLE_SHARE = 0.6
 """Share of the cores that a run may take in the mean. The same ResNet-50 at time dilation 2.5, 3.2, 4, 5 and 8 took
 0.51, 0.48, 0.38, 0.28 and 0.23 of them over DLCP and 0.56 to 0.23 over ByteScheduler, with the same completion times in
-lab time: 2.151 to 2.161 s and 2.226 to 2.286 s. An older engine was 42 % late at 0.83, and no monitor told."""
+lab time: 2.151 to 2.161 s and 2.226 to 2.286 s. An older engine was 42 % late at 0.83, and no monitor reported it."""
 FITTED_SHARE = 0.4
 """The same where an experiment is fitted to the machine: nobody has tried it there, so a third is left for others."""
 FLOAT_BYTES = 4
 READABLE = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 """Factors that a person can multiply with in the head; and their tenfolds."""
 MOST_TENFOLDS = 5
-"""Of the factors: from 100 Gbit/s down to SLOWEST_BPS."""
+"""Tenfold steps of the factors: from 100 Gbit/s down to SLOWEST_BPS."""
 SLOWEST_BPS = 1e6
 """Links are scaled down no further: a packet then takes 12 ms."""
 LONGEST_RUN_S = 180.0
@@ -58,7 +58,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Load:
-    """What one job with its background asks of the machine.
+    """Load of one job with its background on the machine.
 
     packets_per_s: data packets from end to end while the job's links are full, which is the most that it can offer.
     peak_cpu: cores that they take then, acknowledgements and the job's processes included. cpu: the same in the mean
@@ -75,7 +75,7 @@ class Load:
 
     @property
     def fits(self) -> bool:
-        """Whether the machine carries it."""
+        """True if the machine carries it."""
         return self.cpu <= self.usable
 
 
@@ -105,7 +105,7 @@ def load_of(ready: Ready, job_name: str, machine: Machine, *, beside: bool = Tru
 
 
 def loads_of(ready: Ready, machine: Machine) -> list[Load]:
-    """Of every job that is measured, with those beside it."""
+    """Loads of every job that is measured, with the jobs that run at the same time."""
     return [load_of(ready, name, machine) for name, job in ready.experiment.jobs.items() if job.measured]
 
 
@@ -122,7 +122,7 @@ def admit(ready: Ready, machine: Machine) -> list[Load]:
     heaviest = max(loads, key=lambda load: load.cpu)
     if heaviest.fits:
         return loads
-    what = (
+    text = (
         f"job {heaviest.job!r} offers up to {heaviest.packets_per_s / 1e3:,.0f} thousand packets a second, and "
         f"takes {heaviest.cpu:.3g} cores in the mean; of {machine.cores:g} cores a run may take {heaviest.usable:.2g}: "
         f"beyond it the machine is in the result (a packet's cost: {machine.costs.source})"
@@ -132,11 +132,11 @@ def admit(ready: Ready, machine: Machine) -> list[Load]:
     hint = "no scale of it fits: fewer hosts, less background, or a larger machine"
     if scale is not None:
         hint = f"{scale_words(ready, scale)} fits: --scale-down does that; or write it into the file's scaling"
-    raise MachineCannot(f"topology.rate {show_rate(rate_bps)}", what, hint)
+    raise MachineCannot(f"topology.rate {show_rate(rate_bps)}", text, hint)
 
 
 def scale_words(ready: Ready, scale: Scale) -> str:
-    """What an experiment at a scale is, in words: its dilation, its byte_scale where that changes, its links."""
+    """Describe an experiment at a scale: its dilation, its byte_scale where that changes, its links."""
     scaling = ready.experiment.scaling
     words = [f"time_dilation {scaling.time_dilation * scale.dilation:g}"] if scale.dilation != 1 else []
     words += [f"byte_scale {scaling.byte_scale * scale.byte_scale:g}"] if scale.byte_scale != 1 else []
@@ -152,7 +152,7 @@ def scale_that_fits(ready: Ready, machine: Machine) -> Scale | None:
     if needed <= 1:
         return Scale()
     factors = [step * 10.0**decade for decade in range(MOST_TENFOLDS) for step in READABLE]
-    dilations = [one for one in factors if one == 1 or _bearable(ready, one)]
+    dilations = [factor for factor in factors if factor == 1 or _bearable(ready, factor)]
     scales = [Scale(dilation) for dilation in dilations]
     scales += [Scale(dilations[-1], byte_scale) for byte_scale in factors[1:]]
     rate_bps = ready.experiment.topology.graph.slowest_host_bps
@@ -167,7 +167,7 @@ def scale_that_fits(ready: Ready, machine: Machine) -> Scale | None:
 
 
 def _bearable(ready: Ready, dilation: float) -> bool:
-    """Whether links are fast enough at a dilation, and the longest run short enough."""
+    """Return true if links are fast enough at a dilation, and the longest run short enough."""
     experiment = ready.experiment
     longest_s = max(job_s(job, ready.workloads[job.workload], experiment) for job in experiment.jobs.values())
     fast_enough = experiment.topology.graph.slowest_host_bps / dilation >= SLOWEST_BPS
@@ -215,7 +215,7 @@ def _delays(graph: Graph, distances: Mapping[str, int], node: str) -> int:
 
 
 def _busy_share(job: Job, workload: Workload, experiment: Experiment, full_s: float) -> float:
-    """Share of an iteration in which links are full: pushes run beside the backward pass, the forward pass waits for
+    """Share of an iteration in which links are full: pushes run during the backward pass, the forward pass waits for
     parameters. full_s: what it takes to move one byte between every two hosts that exchange.
     """
     scaling = experiment.scaling

@@ -1,4 +1,4 @@
-"""Keeps a share of one core busy until it is killed: others' work, planted beside a run.  Usage: busy_loop.py SHARE"""
+"""Keeps a share of one core busy until it is killed: others' work, planted during a run.  Usage: busy_loop.py SHARE"""
 
 from __future__ import annotations
 

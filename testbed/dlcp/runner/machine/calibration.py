@@ -1,4 +1,4 @@
-"""What a packet costs on this machine: measured once, stored beside the machine's fingerprint, used by every plan.
+"""Cost of a packet on this machine: measured once, stored with the machine's fingerprint, used by every plan.
 
 It belongs to the machine, not to a person: only root can measure it, everybody may read it. So it lies in
 /var/lib/dlcp, where sudo and root write the same file; $DLCP_STATE names another folder.
@@ -35,14 +35,14 @@ FILE = "calibration.json"
 BUSY_LIMIT = 0.10
 """Share of all cores that others may use while it is measured: more, and their work is in the figures."""
 SPREAD_LIMIT = 0.35
-"""Of a figure's rounds, quartile to quartile: on a quiet machine they were seen 0.02 to 0.15 apart."""
+"""Largest spread of a figure's rounds, quartile to quartile: on a quiet machine they were seen 0.02 to 0.15 apart."""
 PLAUSIBLE_US = 1000.0
 """No machine that runs Python takes so long for a packet."""
 _OBJECT_DIGITS = 16
 
 
 class Fingerprint(Frozen):
-    """What the figures depend on: other values, other figures."""
+    """Facts that the figures depend on: other values, other figures."""
 
     cpu: str
     cores: int
@@ -126,7 +126,7 @@ def costs_of(calibration: Calibration) -> Costs:
 
 
 def command() -> str:
-    """What measures it."""
+    """Command that measures the calibration."""
     return f"{sudo_command()} doctor --calibrate" if os.geteuid() else "dlcp doctor --calibrate"
 
 
@@ -136,7 +136,7 @@ def path() -> Path:
 
 
 def fingerprint() -> Fingerprint:
-    """Of this machine and this version."""
+    """Fingerprint of this machine and this version."""
     return Fingerprint(
         cpu=_cpu_model(), cores=cores(), kernel=platform.release(), dlcp=__version__,
         switch_sha256=hashlib.sha256(OBJECT.read_bytes()).hexdigest()[:_OBJECT_DIGITS],
@@ -144,10 +144,10 @@ def fingerprint() -> Fingerprint:
 
 
 def load() -> Stored:
-    """What is stored. Never raises: a file that cannot be used is no calibration, and `why` says so."""
+    """Return the stored calibration. Never raises: a file that cannot be used is no calibration, and `why` says so."""
     file = path()
     try:
-        found = Calibration.model_validate(parse_json(file.read_text(encoding="utf-8")))
+        calibration = Calibration.model_validate(parse_json(file.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return Stored(None, "this machine is not calibrated")
     except OSError as error:
@@ -157,16 +157,16 @@ def load() -> Stored:
         return Stored(None, f"{file} is damaged ({'.'.join(map(str, first['loc'])) or 'it'}: {first['msg']})")
     except ValueError as error:
         return Stored(None, f"{file} is damaged ({error})")
-    here = fingerprint()
+    current = fingerprint()
     differs = [
         f"{name} was {was!r} and is {now!r}"
-        for (name, was), now in zip(found.fingerprint, dict(here).values(), strict=True)
+        for (name, was), now in zip(calibration.fingerprint, dict(current).values(), strict=True)
         if was != now
     ]
     if differs:
-        return Stored(None, f"the calibration of {found.measured[:10]} is of another machine or version: "
+        return Stored(None, f"the calibration of {calibration.measured[:10]} is of another machine or version: "
                             + ", ".join(differs))  # fmt: skip
-    return Stored(found)
+    return Stored(calibration)
 
 
 def measure(on_progress: OnProgress) -> Calibration:
@@ -179,7 +179,7 @@ def measure(on_progress: OnProgress) -> Calibration:
 
 
 def of(measured: Measured) -> Calibration:
-    """What was measured, as it is stored."""
+    """Calibration to store, from a measurement."""
     return Calibration(
         format=1, measured=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         fingerprint=fingerprint(), bare_us=round(measured.bare_s * 1e6, 3),

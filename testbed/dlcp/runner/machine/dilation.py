@@ -40,20 +40,20 @@ def dilated(experiment: Experiment, factor: float) -> Experiment:
 
 
 def kind_of(model: type[BaseModel], name: str) -> Kind | None:
-    """Whether a field is a duration or a rate by its type, alone or as one of several; None when it is neither."""
+    """Kind of a field, duration or rate, by its type, alone or as one of several; None when it is neither."""
     field = model.model_fields[name]
     return _kind([*field.metadata, field.annotation])
 
 
 def _stretched(model: BaseModel, factor: float) -> dict[str, Any]:
     """The fields of a model by name, stretched to any depth."""
-    found = {}
+    values = {}
     for name in type(model).model_fields:
         value = getattr(model, name)
         kind = None if (type(model).__name__, name) in KEPT else kind_of(type(model), name)
         scale = {"duration": factor, "rate": 1 / factor, None: None}[kind]
-        found[name] = _deep(value, lambda one: _stretched(one, factor), scale)
-    return found
+        values[name] = _deep(value, lambda one: _stretched(one, factor), scale)
+    return values
 
 
 def _deep(value: Any, of_model: Callable[[BaseModel], dict[str, Any]], scale: float | None) -> Any:
@@ -61,9 +61,9 @@ def _deep(value: Any, of_model: Callable[[BaseModel], dict[str, Any]], scale: fl
     if isinstance(value, BaseModel):
         return of_model(value)
     if isinstance(value, Mapping):
-        return {key: _deep(one, of_model, scale) for key, one in value.items()}
+        return {key: _deep(item, of_model, scale) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return tuple(_deep(one, of_model, scale) for one in value)
+        return tuple(_deep(item, of_model, scale) for item in value)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return value * scale if scale is not None and is_number else value
 

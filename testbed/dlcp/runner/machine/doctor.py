@@ -1,4 +1,4 @@
-"""What this machine can do, and the one command that mends each gap."""
+"""Checks of this machine, each with the one command that fixes its gap."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def examine(results: Path) -> list[Group]:
 
 
 def emulation() -> Group:
-    """What the substrate `emulate` is made of, tried."""
+    """Parts of the substrate `emulate`, each tried."""
     return Group("emulation", tuple(probe()))
 
 
@@ -72,26 +72,26 @@ def native_core() -> Group:
 
 
 def training_jobs() -> Group:
-    """What real training jobs need beside the network."""
+    """Needs of real training jobs, in addition to the network."""
     return Group("training jobs", (_module("torch", "train"), _data(), _text()))
 
 
 def lab() -> Group:
-    """What it takes to reach a lab's switches and hosts: `dlcp switch`, and runs `--on lab`."""
+    """Needs of commands that reach a lab's switches and hosts: `dlcp switch`, and runs `--on lab`."""
     modules = tuple(_module(name, "lab") for name in ("ansible", "ansible_runner", "fabric", "jsonpatch"))
     return Group("lab", (*modules, _ssh()), needed=False)
 
 
 def lab_demo() -> Group:
-    """What a lab of namespaces on this machine needs beside an emulation: `make lab-demo`, `dlcp lab`."""
-    found = sshd()
-    remedy = _unless(found is not None, f"make -C {REPOSITORY} setup")
-    server = Check("sshd", found is not None, str(found or "none here"), remedy)
+    """Needs of a lab of namespaces on this machine, in addition to an emulation: `make lab-demo`, `dlcp lab`."""
+    ssh_server = sshd()
+    remedy = _unless(ssh_server is not None, f"make -C {REPOSITORY} setup")
+    server = Check("sshd", ssh_server is not None, str(ssh_server or "none here"), remedy)
     return Group("lab of namespaces", (server,), needed=False)
 
 
 def gaps(groups: list[Group]) -> list[Check]:
-    """What is missing of what is needed, as far as it could be tried."""
+    """Missing parts of the needed ones, as far as they could be tried."""
     return [check for group in groups if group.needed for check in group.checks if check.tried and not check.ok]
 
 
@@ -109,7 +109,7 @@ def _memory() -> Check:
 
 
 def room(results: Path, needed_bytes: int) -> Check:
-    """Whether results can be written where they are wanted, and that many bytes fit. Changes nothing."""
+    """Check that results can be written to their folder, and that this many bytes fit. Changes nothing."""
     place = next(path for path in (results.absolute(), *results.absolute().parents) if path.exists())
     if not place.is_dir():
         return Check("disk", False, f"{place} is a file", "name a folder: --results")
@@ -124,13 +124,13 @@ def room(results: Path, needed_bytes: int) -> Check:
 
 
 def _calibration() -> Check:
-    found = calibration.load()
-    if found.calibration is None:
-        return Check("packet cost", False, f"{found.why}; plans use defaults", calibration.command())
-    one = found.calibration
-    shown = f"{one.ends_us:.2f} µs at the hosts, {one.hop_us:.2f} µs a switch; measured {one.measured}"
-    if one.spoiled:
-        return Check("packet cost", False, f"{shown}, but {one.spoiled}", calibration.command())
+    stored = calibration.load()
+    if stored.calibration is None:
+        return Check("packet cost", False, f"{stored.why}; plans use defaults", calibration.command())
+    kept = stored.calibration
+    shown = f"{kept.ends_us:.2f} µs at the hosts, {kept.hop_us:.2f} µs a switch; measured {kept.measured}"
+    if kept.spoiled:
+        return Check("packet cost", False, f"{shown}, but {kept.spoiled}", calibration.command())
     return Check("packet cost", True, shown)
 
 
@@ -150,9 +150,9 @@ def _module(name: str, extra: str) -> Check:
 
 
 def _ssh() -> Check:
-    found = shutil.which("ssh")
-    return Check("ssh", found is not None, found or "not on the PATH", _unless(
-        found is not None, "apt-get install --no-install-recommends openssh-client"))  # fmt: skip
+    path = shutil.which("ssh")
+    return Check("ssh", path is not None, path or "not on the PATH", _unless(
+        path is not None, "apt-get install --no-install-recommends openssh-client"))  # fmt: skip
 
 
 def _data() -> Check:

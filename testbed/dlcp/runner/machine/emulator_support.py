@@ -1,4 +1,4 @@
-"""What of an experiment cannot be emulated here: said before anything is built, never ignored."""
+"""Refusal of an experiment that cannot be emulated on this machine: before anything is built, never ignored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dlcp.schemes.tcp import CONTROL_SYSCTL
 from dlcp.substrates.emulate.capabilities import probe_congestion_control, probe_delays
 
 ANY_SCALING = Scaling(lab_rate=1e10, byte_scale=1)
-"""Which congestion control a scheme wants does not depend on it."""
+"""Scaling for a question that does not depend on it: the congestion control of a scheme."""
 
 
 def require_supported(experiment: Experiment) -> None:
@@ -38,27 +38,27 @@ def lacking(built: Mapping[str, Scheme]) -> dict[str, str]:
 def why_not(scheme: Scheme) -> str:
     """Why this machine's kernel cannot run a scheme; empty when it can."""
     control = scheme.hosts(ANY_SCALING).sysctls.get(CONTROL_SYSCTL)
-    found = probe_congestion_control(control) if control else None
-    return "" if found is None or found.ok else f"{found.detail}: {found.remedy}"
+    probed = probe_congestion_control(control) if control else None
+    return "" if probed is None or probed.ok else f"{probed.detail}: {probed.remedy}"
 
 
 def _require_delays(graph: Graph) -> None:
     longest = max(graph.links, key=lambda link: link.delay_s)
     if not longest.delay_s:
         return
-    found = probe_delays()
-    if found.tried and not found.ok:
+    probed = probe_delays()
+    if probed.tried and not probed.ok:
         where = f"topology, {longest.a} – {longest.b}"
-        what = f"unsupported: its delay of {show_duration(longest.delay_s)} needs the kernel's netem; {found.detail}"
-        raise MachineCannot(where, what, f"{found.remedy}; or leave delays out")
+        text = f"unsupported: its delay of {show_duration(longest.delay_s)} needs the kernel's netem; {probed.detail}"
+        raise MachineCannot(where, text, f"{probed.remedy}; or leave delays out")
 
 
 def _require_slow_links(graph: Graph) -> None:
     fastest = max(graph.links, key=lambda link: link.rate_bps)
     if fastest.rate_bps > FASTEST_BPS:
-        what = (
+        text = (
             f"unsupported: PFC is emulated by a loop of about a millisecond, which is too slow for {fastest.a} – "
             f"{fastest.b} with its {show_rate(fastest.rate_bps)}"
         )
         hint = f"links of at most {show_rate(FASTEST_BPS)}: lower rates and a larger byte_scale; or leave pfc out"
-        raise MachineCannot("pfc", what, hint)
+        raise MachineCannot("pfc", text, hint)

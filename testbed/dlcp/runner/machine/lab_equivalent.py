@@ -1,4 +1,4 @@
-"""What the emulated fabric stands for, for the person who reads a plan: in packets, and in lab units."""
+"""Lab equivalent of the emulated fabric, for the person who reads a plan: in packets, and in lab units."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def without_network(ready: Ready) -> tuple[dict[str, dict[str, Any]], list[str]]
         "count",
         "time       none: steps are the measure, and no result has a job completion time",
     ]
-    found: dict[str, dict[str, Any]] = {}
+    facts: dict[str, dict[str, Any]] = {}
     for name, job in ready.experiment.jobs.items():
-        found[name] = {"workers": len(job.workers), "packet_values": PACKET_ELEMENTS}
+        facts[name] = {"workers": len(job.workers), "packet_values": PACKET_ELEMENTS}
         lines.append(
             f"job {name}: {job.iterations} iterations of {len(job.workers)} workers, whose gradients are cut into "
             f"messages of about {show_size(job.bucket_bytes)} and packets of {PACKET_ELEMENTS} values"
         )
-    return found, lines
+    return facts, lines
 
 
 def idle_rtt_s(graph: Graph) -> float:
@@ -57,8 +57,8 @@ def idle_rtt_s(graph: Graph) -> float:
 
     Stored and forwarded, with the links' delays, no queue. What the hosts' processing adds is unknown before a run.
     """
-    alike = {(graph.neighbours[host][0], link.rate_bps, link.delay_s): host for host, link in _host_links(graph)}
-    return max(_slowest_s(graph, host) for host in alike.values())
+    distinct = {(graph.neighbours[host][0], link.rate_bps, link.delay_s): host for host, link in _host_links(graph)}
+    return max(_slowest_s(graph, host) for host in distinct.values())
 
 
 def _host_links(graph: Graph) -> list[tuple[str, Link]]:
@@ -67,14 +67,14 @@ def _host_links(graph: Graph) -> list[tuple[str, Link]]:
 
 def _slowest_s(graph: Graph, sink: str) -> float:
     """The longest round trip between any host and `sink`."""
-    found = {sink: 0.0}
+    longest_s = {sink: 0.0}
     distances = graph.distances_to(sink)
     for node, distance in distances.items():  # nearest first
         nearer = [other for other in graph.neighbours[node] if distances.get(other) == distance - 1]
         links = {other: graph.link(node, other) for other in nearer}
         if links:
-            found[node] = max(found[other] + _cross_s(link) for other, link in links.items())
-    return max(found[host] for host in graph.hosts)
+            longest_s[node] = max(longest_s[other] + _cross_s(link) for other, link in links.items())
+    return max(longest_s[host] for host in graph.hosts)
 
 
 def _cross_s(link: Link) -> float:
@@ -84,8 +84,8 @@ def _cross_s(link: Link) -> float:
 
 def sentences(ready: Ready) -> list[str]:
     """The regime in words, one fact a line."""
-    found = stands_for(ready)
-    one = next(iter(found.values()))
+    equivalents = stands_for(ready)
+    first = next(iter(equivalents.values()))
     scaling = ready.experiment.scaling
     graph = ready.experiment.topology.graph
     lines = [
@@ -93,27 +93,28 @@ def sentences(ready: Ready) -> list[str]:
         f"(byte scale {scaling.byte_scale:g}, time dilation {scaling.time_dilation:g})",
         *_buffers(ready.experiment),
         *_switches(ready.experiment),
-        f"round trip {show_duration(one['idle_rtt_lab_s'])} in lab time when idle, by store and forward"
-        f"{_delays(graph)} (what hosts add is unknown before a run); {one['bdp_packets']:.1f} packets fill it",
+        f"round trip {show_duration(first['idle_rtt_lab_s'])} in lab time when idle, by store and forward"
+        f"{_delays(graph)} (what hosts add is unknown before a run); {first['bdp_packets']:.1f} packets fill it",
     ]
-    floors = {label: one[f"{label}_rto_floor_lab_s"] for label in ready.schemes if f"{label}_rto_floor_lab_s" in one}
+    keys = {label: f"{label}_rto_floor_lab_s" for label in ready.schemes}
+    floors = {label: first[key] for label, key in keys.items() if key in first}
     tcp = {label: s for label, s in floors.items() if ready.schemes[label].kind == "tcp"}
     if tcp:
         shown = ", ".join(f"{label} {show_duration(floor_s)}" for label, floor_s in tcp.items())
         lines.append(f"RTO floor  {shown} in lab time")
     lines += [f"fault      {_fault_words(fault)}" for fault in ready.experiment.faults]
     for name, job in ready.experiment.jobs.items():
-        scaled = _job_scale(job, found[name], scaling.byte_scale)
+        scaled = _job_scale(job, equivalents[name], scaling.byte_scale)
         lines.append(
             f"job {name}: {job.iterations} iterations, buckets of {show_size(job.bucket_bytes)} = "
-            f"{found[name]['bucket_packets']:.0f} packets{scaled}"
+            f"{equivalents[name]['bucket_packets']:.0f} packets{scaled}"
         )
         if job.faults is not None:
-            told = [_fault_words(fault) for fault in job.faults] or ["none"]
-            lines += [f"  fault of {name} alone: {words}" for words in told]
+            texts = [_fault_words(fault) for fault in job.faults] or ["none"]
+            lines += [f"  fault of {name} alone: {words}" for words in texts]
         if job.background is not None:
-            told = [_background(entry, ready) for entry in job.background] or ["no background"]
-            lines += [f"  of {name} alone: {words}" for words in told]
+            texts = [_background(entry, ready) for entry in job.background] or ["no background"]
+            lines += [f"  of {name} alone: {words}" for words in texts]
     return lines + [_background(entry, ready) for entry in ready.experiment.background]
 
 

@@ -1,4 +1,4 @@
-"""What an experiment's jobs ask of their exchange patterns, which only the patterns' code knows."""
+"""Checks of an experiment's jobs against the rules of their exchange patterns."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def check_patterns(loaded: Loaded) -> Loaded:
     without jobs of unknown patterns."""
     notes, jobs = Notes(loaded.document), {}
     for name, job in loaded.parts.jobs.items():
-        here: Loc = ("jobs", name)
+        job_loc: Loc = ("jobs", name)
         if job.pattern not in names():
-            what, hint = f"`jobs.{name}.pattern`: {job.pattern!r} is not known", did_you_mean(job.pattern, names())
-            notes.wrong((*here, "pattern"), what, hint)
+            text, hint = f"`jobs.{name}.pattern`: {job.pattern!r} is not known", did_you_mean(job.pattern, names())
+            notes.wrong((*job_loc, "pattern"), text, hint)
             continue
         jobs[name], pattern = job, pattern_of(job.pattern)
-        _check_ranks(notes, here, job, pattern)
-        _check_holes(notes, here, job, pattern)
-        _check_bucket(notes, here, job, pattern, loaded.parts)
+        _check_ranks(notes, job_loc, job, pattern)
+        _check_holes(notes, job_loc, job, pattern)
+        _check_bucket(notes, job_loc, job, pattern, loaded.parts)
     return replace(
         loaded,
         experiment=None if notes.problems else loaded.experiment,
@@ -42,26 +42,26 @@ def _check_ranks(notes: Notes, here: Loc, job: Job, pattern: Pattern) -> None:
     """Servers where the pattern has some, and workers enough to exchange anything."""
     if job.servers and not pattern.has_servers:
         named = f"{', '.join(job.servers)} {'is' if len(job.servers) == 1 else 'are'} named"
-        what = f"{pattern.a_name} has no servers, but {named}"
+        text = f"{pattern.a_name} has no servers, but {named}"
         hint = f"leave servers out, or write pattern: {names_where(lambda other: other.has_servers)}"
-        notes.wrong((*here, "servers"), what, hint)
+        notes.wrong((*here, "servers"), text, hint)
     elif len(job.workers) < pattern.min_workers:
         count = f"{len(job.workers)} {'worker' if len(job.workers) == 1 else 'workers'}"
-        what = f"{pattern.a_name} of {count} reduces nothing"
-        notes.wrong((*here, "workers"), what, f"{pattern.min_workers} workers or more")
+        text = f"{pattern.a_name} of {count} reduces nothing"
+        notes.wrong((*here, "workers"), text, f"{pattern.min_workers} workers or more")
     elif pattern.has_servers and not job.servers:
-        said = notes.document.get((*here, "servers")) is not None
-        what = "`servers` is empty" if said else "`servers` is missing"
+        written = notes.document.get((*here, "servers")) is not None
+        text = "`servers` is empty" if written else "`servers` is missing"
         others = names_where(lambda other: not other.has_servers)
         hint = f"at least one host, such as servers: [h1]; or write pattern: {others}"
-        notes.wrong((*here, "servers") if said else here, what, hint, key=not said)
+        notes.wrong((*here, "servers") if written else here, text, hint, key=not written)
 
 
 def _check_holes(notes: Notes, here: Loc, job: Job, pattern: Pattern) -> None:
     if job.record_holes and pattern.no_recorded_holes:
-        what = f"{pattern.a_name} {pattern.no_recorded_holes}: no rank sees the holes of one worker's gradient"
+        text = f"{pattern.a_name} {pattern.no_recorded_holes}: no rank sees the holes of one worker's gradient"
         hint = f"leave it out, or write pattern: {names_where(lambda other: not other.no_recorded_holes)}"
-        notes.wrong((*here, "record_holes"), what, hint)
+        notes.wrong((*here, "record_holes"), text, hint)
 
 
 def _check_bucket(notes: Notes, here: Loc, job: Job, pattern: Pattern, parts: Parts) -> None:

@@ -1,4 +1,4 @@
-"""What a scheme's entry says of single jobs and of searches, checked value by value."""
+"""Checks of a scheme's values for single jobs and for searches, value by value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dlcp.model.units import WRITTEN
 from dlcp.schemes.base import Scheme
 
 MOST_POINTS = 36
-"""Of a grid: each point takes runs for every job."""
+"""Points of a grid at most: each point takes runs for every job."""
 
 
 def check_searches(
@@ -60,6 +60,7 @@ def _knob_problems(
         try:
             kind.model_validate({knob: value}, context=WRITTEN)
         except ValidationError as error:
-            wrong = [one["msg"].removeprefix("Value error, ") for one in error.errors() if one["loc"][:1] == (knob,)]
-            problems += [Problem(document.where((*loc, i)), f"`{knob}`: {what}") for what in wrong]
+            errors = [entry for entry in error.errors() if entry["loc"][:1] == (knob,)]
+            wrong = [entry["msg"].removeprefix("Value error, ") for entry in errors]
+            problems += [Problem(document.where((*loc, i)), f"`{knob}`: {text}") for text in wrong]
     return problems

@@ -50,7 +50,7 @@ def estimate(plan: Plan, todo: list[Cell], results: dict[str, RunResult]) -> Est
 
 
 def guess_s(cells: Iterable[Cell]) -> float:
-    """Of runs that are made one after the other, nothing of them measured."""
+    """Duration of runs that are made one after the other, nothing of them measured."""
     return sum(expected_s(cell.run) + SET_UP_S for cell in cells)
 
 

@@ -124,7 +124,7 @@ def make_cell(
 ) -> Cell:
     """One run of a job. choice: a scheme with the knobs of this job, nothing left open (SchemeChoice.of_job)."""
     experiment = ready.experiment.of_job(job_name)
-    choices = tuple(ready.choice(one.label, job_name) for one in experiment.schemes)
+    choices = tuple(ready.choice(scheme.label, job_name) for scheme in experiment.schemes)
     experiment = experiment.model_copy(update={"schemes": choices})
     job, scheme = experiment.jobs[job_name], scheme_of(choice)
     definition = (
@@ -160,7 +160,7 @@ def make_cell(
 
 
 def tenants_of(ready: Ready, job_name: str, label: str) -> tuple[TenantRun, ...]:
-    """The jobs that run beside a job under a scheme."""
+    """Jobs that run at the same time as a job under a scheme."""
     jobs, job = ready.experiment.jobs, ready.experiment.jobs[job_name]
     return tuple(
         TenantRun(

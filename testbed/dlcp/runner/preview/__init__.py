@@ -1,1 +1,1 @@
-"""What a plan will do, and whether it can, before anything is built."""
+"""Preview of a plan: what it will do, and whether this machine can, before anything is built."""

@@ -70,7 +70,7 @@ class Outline:
             "experiment": self.plan.ready.experiment.name,
             "substrate": self.plan.substrate,
             "runs": [_run_data(cell, done=cell.run.id not in todo) for cell in self.plan.cells],
-            "unsupported": [asdict(one) for one in self.plan.unsupported],
+            "unsupported": [asdict(each) for each in self.plan.unsupported],
             "regime": self.regime,
             "loads": [asdict(load) | {"fits": load.fits} for load in self.loads],
             "packet_cost": asdict(self.costs),
@@ -80,7 +80,7 @@ class Outline:
             "elsewhere": self.elsewhere,
             "damaged": list(self.damaged),
             "estimate": asdict(self.estimate),
-            "warnings": [encode_problem(one, exit_code=False) for one in warnings],
+            "warnings": [encode_problem(warning, exit_code=False) for warning in warnings],
         }
 
 
@@ -105,8 +105,8 @@ def outline(
     machine = this_machine(of_packet, fit=fit) if emulated else None
     if machine is not None and (scale_down or fit):
         ready, scaled = _fitted(ready, machine)
-    here = lacking_here(ready.schemes) if emulated else {}
-    planned = plan(ready, substrate, lacking=here) if lab is None else _on_lab(ready, lab)
+    unsupported = lacking_here(ready.schemes) if emulated else {}
+    planned = plan(ready, substrate, lacking=unsupported) if lab is None else _on_lab(ready, lab)
     if emulated:
         require_supported(ready.experiment)
     loads = admit(ready, machine) if machine is not None else []
@@ -130,14 +130,14 @@ def this_machine(measured: Costs | None = None, *, fit: bool) -> Machine:
     usable = usable_cores()
     left = min(usable, cores() - others)
     if usable < FEWEST_CORES:
-        what = f"{usable:.2g} cores may be used (CPU affinity or quota); runs need {FEWEST_CORES:g} or more"
-        raise MachineCannot("this machine", what, "give this process or its container more CPU")
+        text = f"{usable:.2g} cores may be used (CPU affinity or quota); runs need {FEWEST_CORES:g} or more"
+        raise MachineCannot("this machine", text, "give this process or its container more CPU")
     if left < FEWEST_CORES:
-        what = (
+        text = (
             f"others' work took {others:.2f} of {cores()} cores when it was calibrated; "
             f"runs need {FEWEST_CORES:g} or more"
         )
-        raise MachineCannot("this machine", what, f"stop the other work, then measure again: {command()}")
+        raise MachineCannot("this machine", text, f"stop the other work, then measure again: {command()}")
     return Machine(round(left, 2), of_packet, FITTED_SHARE if fit else USABLE_SHARE)
 
 
@@ -175,12 +175,12 @@ def _reason(ready: Ready, machine: Machine) -> str:
 
 def _damaged(planned: Plan, invalid: Iterable[Invalid]) -> tuple[str, ...]:
     """Say which runs of a plan have a stored result that cannot be used, and why."""
-    broken = [one for one in invalid if one.path.name in planned.run_ids]
-    return tuple(f"{one.path} cannot be used, so that run is made again: {one.why}" for one in broken)
+    broken = [each for each in invalid if each.path.name in planned.run_ids]
+    return tuple(f"{each.path} cannot be used, so that run is made again: {each.why}" for each in broken)
 
 
 def _of_another_scale(planned: Plan, had: Mapping[str, RunResult]) -> str:
-    """What of an experiment's stored results has another dilation or byte scale than its plan: they are kept, and never
+    """Stored results of an experiment whose dilation or byte scale is not its plan's: they are kept, and never
     compared or averaged with the plan's."""
     scales = {
         _scale_of(cell.run.job_name, regime(cell.run.experiment, cell.run.job, {}))
@@ -209,12 +209,12 @@ def _scale_of(job: str, regime: Mapping[str, Any]) -> tuple[str, float, float]:
 
 
 def _require_untuned(ready: Ready, where: str) -> None:
-    """What was searched for on the fabric as it is written does not hold on a slower one."""
+    """Refuse answers of searches on another fabric: they were made on the fabric as written, not on a slower one."""
     if searched := [choice.label for choice in ready.experiment.schemes if choice.search]:
-        what = (
+        text = (
             f"the knobs of {', '.join(searched)} are searched for on the fabric as it is written, not on a slower one"
         )
-        raise Problem(where, what, "write the slower fabric into the file, and tune that")
+        raise Problem(where, text, "write the slower fabric into the file, and tune that")
 
 
 def _on_lab(ready: Ready, lab: LabChoice) -> Plan:

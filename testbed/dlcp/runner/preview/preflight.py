@@ -1,4 +1,4 @@
-"""What a run needs is tried before the first one starts."""
+"""Trial of everything that a run needs, before the first one starts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def preflight_lab_demo() -> None:
 
 
 def _for_runs(substrate: str, todo: Sequence[Cell]) -> list[doctor.Group]:
-    """What runs need of this machine."""
+    """Checks of this machine for runs."""
     checks = {"emulation": doctor.emulation, "lab": doctor.lab, "native_core": doctor.native_core}
     groups = [replace(checks[need](), needed=True) for need in traits_of(substrate).needs]
     if any(isinstance(cell.run.workload, Training) for cell in todo):

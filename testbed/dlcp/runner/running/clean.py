@@ -27,7 +27,7 @@ class Cleaning:
 
 
 def find(results: Path, *, with_results: bool = False) -> Cleaning:
-    """What can go under results/. With_results: finished runs and reports too. Touches nothing."""
+    """Paths under results/ that can be removed. with_results: finished runs and reports too. Touches nothing."""
     leftovers: list[Leftover] = []
     kept: list[str] = []
     for store in stores(results):
@@ -43,16 +43,16 @@ def find(results: Path, *, with_results: bool = False) -> Cleaning:
 
 def remove(results: Path, *, with_results: bool = False) -> Cleaning:
     """Remove what `find` lists and return it; then folders that are left empty."""
-    found = find(results, with_results=with_results)
-    owners = {leftover.path.parent for leftover in found.leftovers}
+    cleaning = find(results, with_results=with_results)
+    owners = {leftover.path.parent for leftover in cleaning.leftovers}
     for folder in sorted(owners):
         with Store(results, folder.name).locked():  # removes unfinished runs itself
-            for leftover in found.leftovers:
+            for leftover in cleaning.leftovers:
                 if leftover.path.parent == folder:
                     remove_entry(leftover.path)
         if not any(folder.iterdir()):
             folder.rmdir()
-    return found
+    return cleaning
 
 
 def _leftover(path: Path, what: str) -> Leftover:

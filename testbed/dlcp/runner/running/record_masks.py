@@ -62,16 +62,16 @@ def read_holes(run: Path, result: RunResult) -> Recording:
 
 def _run(where: Path) -> tuple[Path, RunResult]:
     if (where / "result.json").is_file():
-        found = {where: load_result(where)}
+        loaded = {where: load_result(where)}
     else:
         results, _ = Store(where.parent, where.name).load()
-        found = {where / run_id: result for run_id, result in results.items()}
+        loaded = {where / run_id: result for run_id, result in results.items()}
     recorded = {
         path: result
-        for path, result in found.items()
+        for path, result in loaded.items()
         if result.status in ("ok", "suspect") and result.run["job"].get("record_holes")
     }
     if len(recorded) != 1:
-        what = f"holds {len(recorded)} finished runs whose job has record_holes: true"
-        raise Problem(str(where), what, "name the folder of one such run")
+        text = f"holds {len(recorded)} finished runs whose job has record_holes: true"
+        raise Problem(str(where), text, "name the folder of one such run")
     return next(iter(recorded.items()))

@@ -1,4 +1,4 @@
-"""What is done: per scheme and job, how many of the repeats are finished, failed or suspect."""
+"""State of experiments: per scheme and job, how many of the repeats are finished, failed or suspect."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ class ExperimentStatus:
 
 
 def status(results: Path) -> list[ExperimentStatus]:
-    """Of every experiment under results/, or of one results/<experiment>. Problem when there is none."""
+    """State of every experiment under results/, or of one results/<experiment>. Problem when there is none."""
     if not results.is_dir():
         raise no_results(results)
-    found = stores(results)
-    if not found and (one := Store(results.parent, results.name)) and (one.finished() or one.unfinished()):
-        found = [one]
-    if not found:
+    all_stores = stores(results)
+    if not all_stores and (store := Store(results.parent, results.name)) and (store.finished() or store.unfinished()):
+        all_stores = [store]
+    if not all_stores:
         raise Problem(str(results), "no run here", "make one with: dlcp run EXPERIMENT")
-    return [_experiment(store) for store in found]
+    return [_experiment(store) for store in all_stores]
 
 
 def _experiment(store: Store) -> ExperimentStatus:

@@ -25,7 +25,7 @@ UNFINISHED = ".tmp"
 _RUN = re.compile(r"[0-9a-f]{12}")
 _UNFINISHED_RUN = re.compile(rf"{_RUN.pattern}(\.replaced)?\.tmp")
 REPORT_FILES = ("report.html", "report-*.csv", "report-*.parquet")
-"""What `dlcp report` writes beside the runs."""
+"""Files that `dlcp report` writes into the folder of the runs."""
 FINISHED_STATUSES = ("ok", "suspect")
 """Statuses of runs that carry measurements; all their tables must be there."""
 TRAINING_TABLE = "training"
@@ -61,7 +61,7 @@ class Store:
             os.close(descriptor)
 
     def in_use(self) -> bool:
-        """Whether a live process owns the folder."""
+        """True if a live process owns the folder."""
         if not self.folder.is_dir():
             return False
         descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -132,8 +132,8 @@ def load_result(path: Path) -> RunResult:
     result = read_result(path)
     if result.run_id != path.name:
         raise Problem(str(path / RESULT_FILE), f"is the result of run {result.run_id}, in the folder of another")
-    lacking = [f"{name}.parquet is missing" for name in _due(result) if not table_path(path, name).exists()]
-    if damaged := [*lacking, *damaged_tables(path, result).values()]:
+    problems = [f"{name}.parquet is missing" for name in _due(result) if not table_path(path, name).exists()]
+    if damaged := [*problems, *damaged_tables(path, result).values()]:
         raise Problem(str(path), "; ".join(dict.fromkeys(damaged)))
     return result
 
@@ -156,8 +156,8 @@ def _due(result: RunResult) -> set[str]:
 def stores(results: Path) -> list[Store]:
     """The experiments of a results folder: its subfolders that hold at least one run, finished or not."""
     names = sorted(path.name for path in results.iterdir() if path.is_dir()) if results.is_dir() else []
-    found = [Store(results, name) for name in names]
-    return [store for store in found if store.finished() or store.unfinished()]
+    all_stores = [Store(results, name) for name in names]
+    return [store for store in all_stores if store.finished() or store.unfinished()]
 
 
 def _try_lock(descriptor: int) -> bool:
