@@ -138,6 +138,17 @@ def test_only_news_gives_a_round_trip_time() -> None:
     assert node.peer(1)["srtt_ns"] == before
 
 
+# R16
+@pytest.mark.parametrize("largest", [1_000, 2**31 - 1])
+def test_an_acknowledgement_of_what_was_never_sent_is_no_news(largest: int) -> None:
+    """What comes after it gives round-trip times as before."""
+    node = sender()
+    node.input(ack(largest), 2 * MS)
+    before = node.peer(1)["srtt_ns"]
+    node.input(ack(2), 40 * MS)
+    assert node.peer(1)["srtt_ns"] > before
+
+
 # R15
 def test_the_time_that_an_acknowledgement_was_held_back_does_not_count() -> None:
     node = sender()

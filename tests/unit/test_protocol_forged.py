@@ -111,7 +111,6 @@ def test_dones_of_messages_that_never_come_take_a_bounded_room() -> None:
     finish(world, got)
 
 
-# R16
 @pytest.mark.parametrize("largest", [2**32 - 1, 2**31, 5_000])
 def test_an_acknowledgement_of_what_was_never_sent_changes_nothing(largest: int) -> None:
     world, got = world_under_way()
