@@ -34,7 +34,7 @@ from dlcp.model.workload import Training
 from dlcp.schemes.base import Scheme, hosts_for, settings_for
 from dlcp.switches.vendor.files import find_intent, intent_names
 
-TESTS = Path(__file__).resolve().parents[1]
+TESTS = next(folder for folder in Path(__file__).resolve().parents if folder.name == "tests")
 
 OTHER_VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "compression": ("fp16", {}),
