@@ -43,7 +43,7 @@ enum {
 	DLCP_WIRE_VERSION = 3,
 	DLCP_HEADER_BYTES = 32,
 	DLCP_PAYLOAD_BYTES = 1440,
-	DLCP_PACKET_ELEMENTS = 360, /* float32; of the 16-bit types twice as many */
+	DLCP_PACKET_ELEMENTS = 360, /* float32; of 16-bit types twice as many, of bytes four times */
 	DLCP_DATAGRAM_BYTES = 1472, /* 1500 - 20 (IPv4) - 8 (UDP) */
 	DLCP_FRAME_OVERHEAD_BYTES = 74, /* header, UDP, IPv4, Ethernet: what a link carries beside the payload */
 	DLCP_ACK_BYTES = 44,
@@ -77,7 +77,8 @@ enum dlcp_flag {
 	DLCP_FLAG_SOME_MUST_ARRIVE = 32, /* packets of this message must arrive; its DONE says how many */
 };
 
-enum dlcp_dtype { DLCP_FLOAT32 = 0, DLCP_FLOAT16 = 1, DLCP_BFLOAT16 = 2, DLCP_DTYPES = 3 };
+/* DLCP_UINT8: bytes that are no numbers. They are not measured: their magnitude and energy codes are 0. */
+enum dlcp_dtype { DLCP_FLOAT32 = 0, DLCP_FLOAT16 = 1, DLCP_BFLOAT16 = 2, DLCP_UINT8 = 3, DLCP_DTYPES = 4 };
 
 enum dlcp_leg { DLCP_PUSH = 0, DLCP_PULL = 1, DLCP_LEGS = 2 };
 
@@ -181,7 +182,7 @@ static inline uint64_t dlcp_get64(const uint8_t *at)
 /* Bytes of one element; dtype is one of enum dlcp_dtype. */
 static inline uint32_t dlcp_element_bytes(uint8_t dtype)
 {
-	return dtype == DLCP_FLOAT32 ? 4 : 2;
+	return dtype == DLCP_FLOAT32 ? 4 : dtype == DLCP_UINT8 ? 1 : 2;
 }
 
 /* Elements of a full packet. */

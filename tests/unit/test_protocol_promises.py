@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from dtypes import added, energies, floats, full_packet, held, metrics, split
+from dtypes import DTYPES, added, energies, floats, full_packet, held, metrics, split
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual_time import MS, NO_LIMIT, US, Bound, Counts, Deadline, Key, Node, Packet, Values, World
@@ -93,7 +93,7 @@ tensors = st.builds(
     Tensor,
     packets=st.sampled_from([0, 1, 11, 30, 150]),
     rest=st.sampled_from([-1, 0, 1, 7]),
-    dtype=st.integers(0, lib.DLCP_DTYPES - 1),
+    dtype=st.sampled_from(DTYPES),
     bounds=st.tuples(bounds, bounds),
     must_arrive=st.booleans(),
     largest_ppm=st.sampled_from([0, 0, 100_000, NO_LIMIT]),
@@ -315,7 +315,7 @@ def test_the_same_seed_gives_the_same_packets(case: Case) -> None:
 
 def test_the_contents_of_two_messages_differ_in_every_packet() -> None:
     """So that the promises' check would see a packet of another message."""
-    for dtype in range(lib.DLCP_DTYPES):
+    for dtype in DTYPES:
         tensor = Tensor(11, 7, dtype, ((0, 0), (0, 0)), False, 0, 0, 0)
         sent = [Message(n, 0, 1, Key(n, 0), tensor, None, 0).sent for n in (1, 2, 99, 144)]
         for packet in range(12):

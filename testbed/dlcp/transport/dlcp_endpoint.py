@@ -25,7 +25,7 @@ from dlcp.transport.contract.endpoint import (
     TransportError,
     Values,
 )
-from dlcp.transport.contract.values import held_as, packets
+from dlcp.transport.contract.values import check_placement, held_as, packets
 
 NS = 1_000_000_000
 WAIT_SLICE_S = 0.5
@@ -36,6 +36,7 @@ _DTYPES: dict[Dtype, int] = {
     "float32": lib.DLCP_FLOAT32,
     "float16": lib.DLCP_FLOAT16,
     "bfloat16": lib.DLCP_BFLOAT16,
+    "uint8": lib.DLCP_UINT8,
 }
 _PLACEMENTS = {
     Placement.ZERO: lib.DLCP_PLACE_ZERO,
@@ -141,8 +142,10 @@ class DlcpEndpoint:
         variable: bool = False,
     ) -> None:
         """See Endpoint. TransportError when something is out of range, or was declared otherwise before."""
-        if variable or dtype not in _DTYPES:
-            raise ValueError(f"tensor {tensor}: this transport carries numbers, and as many as were declared")
+        if variable:
+            raise ValueError(f"tensor {tensor}: this transport carries as many elements as were declared")
+        if dtype == "uint8" and droppable:
+            raise ValueError(f"tensor {tensor}: uint8 has no magnitude by which its packets could be droppable")
         shape = ffi.new("struct dlcp_tensor *")
         shape.elements = elements
         shape.bound = [_native_bound(push_bound), _native_bound(pull_bound)]
@@ -150,7 +153,7 @@ class DlcpEndpoint:
         shape.queue = queue
         shape.droppable = int(droppable)
         shape.must_arrive = must_arrive
-        shape.must_arrive_ppm = self._must_arrive_ppm
+        shape.must_arrive_ppm = 0 if dtype == "uint8" else self._must_arrive_ppm
         self._check(lib.dlcp_engine_declare(self._open(), tensor, shape))
         self._shapes[tensor] = elements, dtype
 
@@ -166,6 +169,7 @@ class DlcpEndpoint:
         contributors: Counts | None = None,
     ) -> None:
         """See Endpoint. ValueError unless the arrays are contiguous, writeable and of the tensor's dtype and sizes."""
+        check_placement(key, self._shape(key)[1], placement)
         to = ffi.new("struct dlcp_destination *")
         to.buffer = self._pointer(key, buffer, writeable=True)
         to.elements = buffer.size

@@ -241,6 +241,8 @@ WIDE static uint32_t add_float16_wide(uint16_t *to, const uint8_t *from, uint32_
 
 struct dlcp_measure dlcp_measure_elements(uint8_t dtype, uint8_t metric, const void *data, uint32_t count)
 {
+	if (dtype == DLCP_UINT8) /* R113 */
+		return (struct dlcp_measure){0, 0};
 #ifdef WIDE
 	if (wide)
 		return measure_wide(dtype, metric, data, count);

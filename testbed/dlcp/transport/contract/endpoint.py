@@ -15,7 +15,8 @@ Values = npt.NDArray[Any]
 """Elements of a tensor's dtype; bfloat16, which numpy lacks, as uint16."""
 Counts = npt.NDArray[np.uint16]
 Dtype = Literal["float32", "float16", "bfloat16", "uint8"]
-"""uint8: bytes that are no numbers, for a transport that delivers everything."""
+"""uint8: bytes that are no numbers: they have no energy, cannot be droppable, and are not added (Placement.ADD). They
+are reliable unless a bound says otherwise, of which the share of bytes holds."""
 
 
 class Leg(IntEnum):

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlcp.model.frames import PAYLOAD_BYTES
-from dlcp.transport.contract.endpoint import Counts, Dtype, Floats, Values
+from dlcp.transport.contract.endpoint import Counts, Dtype, Floats, MessageKey, Placement, Values
 
 _HELD_AS: dict[Dtype, npt.DTypeLike] = {
     "float32": np.float32,
@@ -38,6 +38,12 @@ def packet_elements(dtype: Dtype) -> int:
 def packets(elements: int, dtype: Dtype = "float32") -> int:
     """How many packets carry so many elements."""
     return -(-elements // packet_elements(dtype))
+
+
+def check_placement(key: MessageKey, dtype: Dtype, placement: Placement) -> None:
+    """Raise ValueError where what arrives cannot be placed so: uint8 is not added."""
+    if dtype == "uint8" and placement is Placement.ADD:
+        raise ValueError(f"tensor {key.tensor}: uint8 are bytes, not numbers: they cannot be added")
 
 
 def add_into(held: Values, arrived: Values, dtype: Dtype) -> None:

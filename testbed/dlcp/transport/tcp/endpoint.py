@@ -31,7 +31,7 @@ from dlcp.transport.contract.endpoint import (
     TransportError,
     Values,
 )
-from dlcp.transport.contract.values import held_as, packets
+from dlcp.transport.contract.values import check_placement, held_as, packets
 from dlcp.transport.tcp import handshake
 from dlcp.transport.tcp.connection import Connection, FrameError, frame, has_come
 from dlcp.transport.tcp.posted_receive import Posting
@@ -127,6 +127,7 @@ class TcpEndpoint:
         contributors: Counts | None = None,
     ) -> None:
         _, dtype = self._agreed(key, buffer, contributors)
+        check_placement(key, dtype, placement)
         if not buffer.flags.writeable:
             raise ValueError(f"the buffer for tensor {key.tensor} is read-only")
         with self._changed:

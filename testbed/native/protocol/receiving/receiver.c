@@ -130,6 +130,7 @@ int dlcp_protocol_receive(struct dlcp_protocol *protocol, uint16_t rank, const s
 				 "receive from rank %u: unknown rank, leg, or tensor %u with %u elements", rank,
 				 key->tensor, to->elements);
 	if ((uintptr_t)to->buffer % dlcp_element_bytes(tensor->shape.dtype) || to->placement > DLCP_PLACE_ADD ||
+	    (to->placement == DLCP_PLACE_ADD && tensor->shape.dtype == DLCP_UINT8) || /* R114 */
 	    (to->bound && !dlcp_bound_valid(to->bound)) || !deadlines_valid(to))
 		return dlcp_fail(protocol, DLCP_ERROR_ARGUMENT,
 				 "receive from rank %u: tensor %u: a buffer not aligned to its elements, or placement, "

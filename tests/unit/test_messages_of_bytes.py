@@ -1,0 +1,88 @@
+"""Messages of uint8, alike over both transports: bytes that are no numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from loopback import TCP, ranks
+
+from dlcp.model.workload import TransportSettings
+from dlcp.transport.contract.endpoint import (
+    Bound,
+    Completion,
+    Droppable,
+    Endpoint,
+    Leg,
+    MessageKey,
+    Placement,
+)
+
+DLCP = TransportSettings(kind="dlcp", must_arrive_largest=0.1)
+SIZES = [1, 3, 1439, 1440, 1441, 250_003]
+PUSH = MessageKey(0, 0, Leg.PUSH)
+
+
+@pytest.fixture(params=[TCP, DLCP], ids=["tcp", "dlcp"])
+def pair(request: pytest.FixtureRequest) -> Iterator[list[Endpoint]]:
+    with ranks(request.param, 1, 1) as endpoints:
+        yield endpoints
+
+
+def take(endpoint: Endpoint, count: int) -> list[Completion]:
+    """Return `count` completions, which loopback delivers within seconds."""
+    completions: list[Completion] = []
+    while len(completions) < count:
+        arrived = endpoint.wait(10)
+        assert arrived, f"{len(completions)} of {count} completions in 10 s"
+        completions += arrived
+    return completions
+
+
+# R113
+@pytest.mark.parametrize("bound", [None, Bound(0.1), Bound(0.1, 0.5)])
+def test_bytes__arrive_unchanged_whatever_their_length_and_values(pair: list[Endpoint], bound: Bound | None) -> None:
+    """Every bit pattern travels: bytes that would be NaN as numbers, too. At a tenth of loss, loopback loses none."""
+    worker, server = pair
+    random = np.random.default_rng(2)
+    sent = [random.integers(0, 256, size, np.uint8) for size in SIZES]
+    sent[-1][:2880] = 0xFF
+    buffers = [np.zeros(size, np.uint8) for size in SIZES]
+    for tensor, size in enumerate(SIZES):
+        key = MessageKey(0, tensor, Leg.PUSH)
+        for endpoint in pair:
+            endpoint.declare(tensor, size, queue=3, dtype="uint8")
+        server.receive(0, key, buffers[tensor], bound=bound)
+        worker.send(1, key, sent[tensor], bound=bound)
+    received = take(server, len(SIZES))
+    assert sorted((done.key.tensor, done.bytes, done.delivered_bytes) for done in received) == [
+        (tensor, size, size) for tensor, size in enumerate(SIZES)
+    ]
+    assert all(np.array_equal(one, other) for one, other in zip(sent, buffers, strict=True))
+    assert {done.lost_energy_share for done in received} == {0.0}
+    take(worker, len(SIZES))
+
+
+def test_bytes__carry_contributors_one_for_each_1440(pair: list[Endpoint]) -> None:
+    worker, server = pair
+    for endpoint in pair:
+        endpoint.declare(0, 2881, queue=3, dtype="uint8")
+    counts = np.zeros(3, np.uint16)
+    server.receive(0, PUSH, np.zeros(2881, np.uint8), contributors=counts)
+    worker.send(1, PUSH, np.ones(2881, np.uint8), contributors=np.array([5, 6, 7], np.uint16))
+    take(server, 1)
+    assert counts.tolist() == [5, 6, 7]
+
+
+# R114
+def test_bytes__are_not_added(pair: list[Endpoint]) -> None:
+    server = pair[1]
+    server.declare(0, 8, queue=3, dtype="uint8")
+    with pytest.raises(ValueError, match="tensor 0: uint8 are bytes, not numbers: they cannot be added"):
+        server.receive(0, PUSH, np.zeros(8, np.uint8), placement=Placement.ADD)
+
+
+def test_bytes__cannot_be_droppable_over_dlcp() -> None:
+    with ranks(DLCP, 1, 1) as (worker, _), pytest.raises(ValueError, match="uint8 has no magnitude"):
+        worker.declare(0, 8, queue=3, dtype="uint8", droppable=Droppable.SMALL)
