@@ -57,10 +57,10 @@ def make_inventory(name: str, facts: Path | None) -> dict[str, Any]:
 
 def _topology(name: str) -> tuple[str | Mapping[str, Any], Graph]:
     if name in topology_names():
-        found, problems = load_topology(name)
-        if found is None:
+        topology, problems = load_topology(name)
+        if topology is None:
             raise Problems(problems)
-        return name, found.graph
+        return name, topology.graph
     if name not in experiment_names() and not Path(name).is_file():
         known = [*topology_names(), *experiment_names()]
         raise Problem(name, "neither a topology nor an experiment, nor a file of one", did_you_mean(name, known))
