@@ -1,1 +1,1 @@
-"""What runs on a host: the agent process, its jobs and background traffic, and the caller's side of it."""
+"""Agents: the process on each host, its jobs and background traffic, and the caller's side of it."""

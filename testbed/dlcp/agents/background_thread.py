@@ -1,4 +1,4 @@
-"""Work in a thread beside a run, whose failure is the run's."""
+"""Work in a thread during a run; its failure is the run's."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Beside(ABC):
         """Until self._over is set."""
 
     def _put_right(self) -> None:  # noqa: B027 - a monitor changes nothing
-        """What the work has changed and must not stay so."""
+        """Restore the state that the work has changed and that must not stay so."""
 
     def _guarded(self) -> None:
         try:

@@ -52,8 +52,8 @@ class WaitMeter:
             return None
         grown = {tid: (name, waits - self._before.get(tid, ("", CoreWaits()))[1]) for tid, (name, waits) in now.items()}
         engine = _sum(waits for name, waits in grown.values() if name == _ENGINE)
-        rest = _sum(waits for name, waits in grown.values() if name != _ENGINE)
-        return {"engine": asdict(engine), "rest": asdict(rest)}
+        others = _sum(waits for name, waits in grown.values() if name != _ENGINE)
+        return {"engine": asdict(engine), "rest": asdict(others)}
 
 
 class SoftirqMeter:
@@ -76,7 +76,7 @@ class SoftirqMeter:
 
 
 def waits_are_counted() -> bool:
-    """Whether this kernel counts waits for a core: one that does has had this thread on a core for some time."""
+    """Return true if this kernel counts waits for a core: one that does has had this thread on a core for some time."""
     return any(waits.run_s > 0 for _, waits in _threads().values())
 
 

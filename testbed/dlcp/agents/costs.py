@@ -1,4 +1,4 @@
-"""What a job takes at a host: measured by its agent, put together for the result."""
+"""Costs of a job at a host: measured by its agent, put together for the result."""
 
 from __future__ import annotations
 
@@ -35,18 +35,19 @@ class CostMeter:
 
 
 def costs_of(statistics: Mapping[str, Mapping[str, Any]]) -> Costs:
-    """Of a job, from its agents' counters (Agent.collect) by host. What a machine took is what its longest-lived agent
-    saw."""
+    """Costs of a job, from its agents' counters (Agent.collect) by host. A machine's costs are what its longest-lived
+    agent saw.
+    """
     hosts = {
         host: HostCosts(
-            cpu_user_s=found["costs"]["cpu_user_s"], cpu_system_s=found["costs"]["cpu_system_s"],
-            **found["transport"]["wire"],
+            cpu_user_s=counters["costs"]["cpu_user_s"], cpu_system_s=counters["costs"]["cpu_system_s"],
+            **counters["transport"]["wire"],
         )
-        for host, found in sorted(statistics.items())
+        for host, counters in sorted(statistics.items())
     }  # fmt: skip
     by_machine: dict[str, list[str]] = {}
-    for host, found in sorted(statistics.items()):
-        by_machine.setdefault(found["costs"]["boot"], []).append(host)
+    for host, counters in sorted(statistics.items()):
+        by_machine.setdefault(counters["costs"]["boot"], []).append(host)
     machines = [
         MachineCosts(
             hosts=names,

@@ -29,19 +29,19 @@ def usable_cores(proc: Path = _PROC) -> float:
 
 def _hierarchies(proc: Path) -> Iterator[_Hierarchy]:
     """Those that can limit CPU: the one of version 2, and of version 1 the one with the controller `cpu`."""
-    own: dict[int, PurePosixPath] = {}
+    paths: dict[int, PurePosixPath] = {}
     for line in _lines(proc / "cgroup"):
         number, controllers, path = line.split(":", 2)
         if number == "0" and not controllers:
-            own[2] = PurePosixPath(path)
+            paths[2] = PurePosixPath(path)
         elif "cpu" in controllers.split(","):
-            own[1] = PurePosixPath(path)
+            paths[1] = PurePosixPath(path)
     for line in _lines(proc / "mountinfo"):
         place, _, kind = line.partition(" - ")
         fields, (file_system, _, options) = place.split(), kind.split(maxsplit=2)
         version = {"cgroup2": 2, "cgroup": 1}.get(file_system)
-        if version in own and (version == 2 or "cpu" in options.split(",")):
-            yield _Hierarchy(Path(fields[4]), PurePosixPath(fields[3]), own[version], version)
+        if version in paths and (version == 2 or "cpu" in options.split(",")):
+            yield _Hierarchy(Path(fields[4]), PurePosixPath(fields[3]), paths[version], version)
 
 
 def _quotas(hierarchy: _Hierarchy) -> Iterator[float]:
@@ -54,7 +54,7 @@ def _quotas(hierarchy: _Hierarchy) -> Iterator[float]:
         folder = hierarchy.mount / group
         with contextlib.suppress(OSError, ValueError):  # a root has no such file; "max" is no number
             if hierarchy.version == 2:
-                quota, period = (int(one) for one in (folder / "cpu.max").read_text(encoding="utf-8").split())
+                quota, period = (int(word) for word in (folder / "cpu.max").read_text(encoding="utf-8").split())
             else:
                 quota = int((folder / "cpu.cfs_quota_us").read_text(encoding="utf-8"))
                 period = int((folder / "cpu.cfs_period_us").read_text(encoding="utf-8"))

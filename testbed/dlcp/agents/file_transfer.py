@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 PART_BYTES = 1 << 20
-"""Of one reply: enough that round trips do not count, and little enough that `status` and `clock` wait for no more."""
+"""Bytes of one reply: enough that round trips do not count, and little enough that `status` and `clock` wait for no
+more.
+"""
 
 
 def read_part(folder: Path, name: str, offset: int) -> dict[str, Any]:
@@ -21,10 +23,10 @@ def read_part(folder: Path, name: str, offset: int) -> dict[str, Any]:
         raise ValueError(f"{name!r} is no name of a file in an agent's folder")
     opened = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        found = os.fstat(opened)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(opened)
+        if not stat.S_ISREG(status.st_mode):
             raise ValueError(f"{name!r} is no plain file")
         data = os.pread(opened, PART_BYTES, offset)
-        return {"data": base64.b64encode(data).decode("ascii"), "bytes": found.st_size}
+        return {"data": base64.b64encode(data).decode("ascii"), "bytes": status.st_size}
     finally:
         os.close(opened)

@@ -1,4 +1,4 @@
-"""A job as its agents are told it: pure data, the same at every rank, made once from the experiment."""
+"""A job as its agents receive it: pure data, the same at every rank, made once from the experiment."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from dlcp.patterns.base import Traffic
 from dlcp.transport.contract.tensors import Tensor, plan_tensors
 
 FORWARD_SHARE = 1 / 3
-"""Of a training job's declared compute: the backward pass multiplies twice as much, by weights and by inputs. Layers
-have equal parts: in models as small as ours what a framework adds to each layer outweighs how much it multiplies."""
+"""Forward share of a training job's declared compute: the backward pass multiplies twice as much, by weights and by
+inputs. Layers have equal parts: in models as small as ours what a framework adds to each layer outweighs how much it
+multiplies.
+"""
 
 
 class LayerWork(Frozen):
@@ -63,7 +65,7 @@ class JobSpec(Frozen):
         return pattern_of(name).name
 
     def options(self, worker: int) -> JobOptions:
-        """What a worker's script is told."""
+        """Options of a worker's script."""
         return JobOptions(self.seed, worker, len(self.workers), self.batch, self.shards)
 
     @property

@@ -1,4 +1,4 @@
-"""How busy a machine is: sampled beside what it does, the same in an emulation and on a host of a lab."""
+"""How busy a machine is: sampled during its work, the same in an emulation and on a host of a lab."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAMPLE_INTERVAL_S = 0.25
 _IDLE, _IOWAIT, _STOLEN = 4, 5, 8
 """Columns of the line `cpu` of /proc/stat."""
 WHOLE = "machine"
-"""What the machine that emulates all hosts is called in the table `hosts`."""
+"""Name of the machine that emulates all hosts in the table `hosts`."""
 
 
 class MachineMonitor(Beside):

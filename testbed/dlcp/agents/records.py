@@ -1,4 +1,4 @@
-"""What agents measured, on its way to the result tables: one .npz a rank, joined into columns of `iterations` and
+"""Measurements of agents, on their way to the result tables: one .npz a rank, joined into columns of `iterations` and
 `messages` (dlcp.model.result.TABLES)."""
 
 from __future__ import annotations

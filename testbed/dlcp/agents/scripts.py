@@ -25,8 +25,8 @@ _warm: set[str] = set()
 
 @dataclass(frozen=True)
 class JobOptions:
-    """What a script must know: the job's seed (same at all ranks), this worker among how many, images per step, and how
-    the samples are shared out (only a script whose workload has classes is told to do so by class)."""
+    """Options of a script: the job's seed (same at all ranks), this worker among how many, images per step, and how
+    the samples are shared out (only a script whose workload has classes is asked to do so by class)."""
 
     seed: int
     worker: int
@@ -42,7 +42,7 @@ def load_script(name: str) -> ModuleType:
     if module_name in sys.modules:
         return sys.modules[module_name]
     if path.parent != WORKLOADS or path.suffix != ".py" or not path.is_file():
-        known = ", ".join(sorted(found.name for found in WORKLOADS.glob("*.py")))
+        known = ", ".join(sorted(path.name for path in WORKLOADS.glob("*.py")))
         raise Problem(name, "there is no such training script in workloads/", f"known scripts: {known}")
     spec = importlib.util.spec_from_file_location(module_name, path)
     assert spec is not None

@@ -66,16 +66,16 @@ class Channel:
             sock.settimeout(_PROOF_WITHIN_S)
             sock.sendall(nonce)
             answer = _exactly(sock, _NONCE_BYTES + _TAG_BYTES, deadline_s, name)
-            theirs, proof = answer[:_NONCE_BYTES], answer[_NONCE_BYTES:]
-            knows = hmac.compare_digest(proof, _proof(key, b"connect", nonce, theirs))
+            peer_nonce, proof = answer[:_NONCE_BYTES], answer[_NONCE_BYTES:]
+            knows = hmac.compare_digest(proof, _proof(key, b"connect", nonce, peer_nonce))
             if knows:
-                sock.sendall(_proof(key, b"listen", nonce, theirs))
+                sock.sendall(_proof(key, b"listen", nonce, peer_nonce))
         except (OSError, ChannelClosed) as error:
             why = error.what if isinstance(error, ChannelClosed) else str(error)
             raise WrongKey(name, f"did not prove the key: {why}") from error
         if not knows:
             raise WrongKey(name, "does not know the key")
-        return cls._keyed(sock, name, key, nonce, theirs, b"listen", b"connect")
+        return cls._keyed(sock, name, key, nonce, peer_nonce, b"listen", b"connect")
 
     @classmethod
     def connected(cls, sock: socket.socket, key: bytes, name: str) -> Channel:
@@ -83,15 +83,15 @@ class Channel:
         deadline_s = time.monotonic() + _PROOF_WITHIN_S
         try:
             sock.settimeout(_PROOF_WITHIN_S)
-            theirs = _exactly(sock, _NONCE_BYTES, deadline_s, name)
+            peer_nonce = _exactly(sock, _NONCE_BYTES, deadline_s, name)
             nonce = secrets.token_bytes(_NONCE_BYTES)
-            sock.sendall(nonce + _proof(key, b"connect", theirs, nonce))
+            sock.sendall(nonce + _proof(key, b"connect", peer_nonce, nonce))
             answer = _exactly(sock, _TAG_BYTES, deadline_s, name)
         except (OSError, ChannelClosed) as error:
             raise WrongKey(name, "hung up while keys were compared: the key is wrong, or it serves another") from error
-        if not hmac.compare_digest(answer, _proof(key, b"listen", theirs, nonce)):
+        if not hmac.compare_digest(answer, _proof(key, b"listen", peer_nonce, nonce)):
             raise WrongKey(name, "does not know the key: this is not the listener that made it")
-        return cls._keyed(sock, name, key, theirs, nonce, b"connect", b"listen")
+        return cls._keyed(sock, name, key, peer_nonce, nonce, b"connect", b"listen")
 
     @classmethod
     def _keyed(
@@ -149,16 +149,16 @@ def _proof(key: bytes, role: bytes, listener: bytes, connector: bytes) -> bytes:
 
 
 def _exactly(sock: socket.socket, count: int, deadline_s: float, name: str) -> bytes:
-    found = bytearray()
-    while len(found) < count:
+    received = bytearray()
+    while len(received) < count:
         left_s = deadline_s - time.monotonic()
         if left_s <= 0 or not select.select([sock], [], [], left_s)[0]:
             raise ChannelClosed(name, "did not answer in time")
         try:
-            part = sock.recv(count - len(found))
+            part = sock.recv(count - len(received))
         except OSError as error:
             raise ChannelClosed(name, f"is gone: {error.strerror or error}") from error
         if not part:
             raise ChannelClosed(name, "has hung up")
-        found += part
-    return bytes(found)
+        received += part
+    return bytes(received)

@@ -1,4 +1,4 @@
-"""A child process of a bench: serves commands from its control channel, and dies with whoever started it."""
+"""A child process of a bench: serves commands from its control channel, and dies with its parent."""
 
 from __future__ import annotations
 

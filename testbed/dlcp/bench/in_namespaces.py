@@ -11,7 +11,7 @@ from typing import Any
 from dlcp.isolation.private_namespaces import start_private
 
 Say = Callable[[str], None]
-"""Told one line of progress a step."""
+"""Callback that gets one line of progress a step."""
 
 
 def in_private_world(entry: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -26,8 +26,8 @@ def in_private_world(entry: str, options: dict[str, Any]) -> dict[str, Any]:
         process.stop()
     if process.returncode:  # the inside has said why
         raise SystemExit(process.returncode)
-    found: dict[str, Any] = json.loads(out)
-    return found
+    report: dict[str, Any] = json.loads(out)
+    return report
 
 
 def to_stderr(line: str) -> None:

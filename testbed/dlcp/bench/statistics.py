@@ -47,7 +47,7 @@ class Figure:
 
 @dataclass
 class Report:
-    """What a bench has found. runs: raw values of every repeat and variant; notes: what a reader must know."""
+    """Result of a bench. runs: raw values of every repeat and variant; notes: what a reader must know."""
 
     bench: str
     where: str
@@ -85,7 +85,7 @@ def pooled_percentile(
     name: str, q: float, samples_by_run: Sequence[Sequence[float]], scale: float, unit: str
 ) -> Figure:
     """A quantile of all runs' samples together: one value, for a tail that a single run cannot carry."""
-    return percentile_figure(name, q, [[one for run in samples_by_run for one in run]], scale=scale, unit=unit)
+    return percentile_figure(name, q, [[sample for run in samples_by_run for sample in run]], scale=scale, unit=unit)
 
 
 def quantile(samples: Sequence[float], q: float) -> float:

@@ -54,7 +54,7 @@ class Part:
 
     @property
     def seconds(self) -> float:
-        """What they take, with those of its searches, as far as is known."""
+        """Seconds that they take, with those of its searches, as far as is known."""
         return (self.outline.estimate.seconds if self.outline is not None else 0.0) + guess_s(self.to_tune)
 
 
@@ -67,7 +67,7 @@ def shipped(*, quick: bool = False) -> list[str]:
 def parts(results: Path, only: Sequence[str] = (), *, quick: bool = False) -> list[Part]:
     """The experiments, planned. only: names or files of some. quick: each as its `quick` says, not its `reduced`.
     Problem when one of them does not say it; Problems when its file is wrong."""
-    return [_part(_whole(name, quick=quick), results) for name in only or shipped(quick=quick)]
+    return [_part(_load_whole(name, quick=quick), results) for name in only or shipped(quick=quick)]
 
 
 def tuned(part: Part, results: Path, listener: Listener) -> Part:
@@ -81,9 +81,9 @@ def tuned(part: Part, results: Path, listener: Listener) -> Part:
     tuner = Tuner(fewer)
     preflight_tuning(fewer, tuner.substrate, [trial.cell for trial in tuner.todo()])
     tune(tuner, listener)
-    again = ready(part.whole.path)
-    kept = again.experiment.model_copy(update={"reduced": part.whole.experiment.reduced})
-    return _part(replace(again, experiment=kept), results)
+    reloaded = ready(part.whole.path)
+    kept = reloaded.experiment.model_copy(update={"reduced": part.whole.experiment.reduced})
+    return _part(replace(reloaded, experiment=kept), results)
 
 
 def make(part: Part, results: Path, listener: Listener) -> Execution | None:
@@ -106,7 +106,7 @@ def reduced(whole: Ready) -> Ready:
         return whole
     labels = part.schemes or tuple(choice.label for choice in experiment.schemes)
     jobs = part.jobs or tuple(experiment.jobs)
-    jobs += tuple(beside for name in jobs for beside in experiment.jobs[name].beside)
+    jobs += tuple(concurrent for name in jobs for concurrent in experiment.jobs[name].beside)
     fewer = experiment.model_copy(
         update={
             "repeats": part.repeats or experiment.repeats,
@@ -117,40 +117,42 @@ def reduced(whole: Ready) -> Ready:
     return replace(
         whole,
         experiment=fewer,
-        schemes={label: one for label, one in whole.schemes.items() if label in labels},
-        untuned=[(one, why) for one, why in whole.untuned if one.job in jobs and one.choice.label in labels],
+        schemes={label: choice for label, choice in whole.schemes.items() if label in labels},
+        untuned=[
+            (wanted, why) for wanted, why in whole.untuned if wanted.job in jobs and wanted.choice.label in labels
+        ],
     )
 
 
 def reduction(whole: Experiment) -> str:
     """In words: what of an experiment its reduced part leaves out."""
     part = whole.reduced
-    said = []
+    parts = []
     if part is not None and part.repeats is not None and part.repeats < whole.repeats:
-        said.append(f"{part.repeats} of {whole.repeats} repeats")
-    for what, kept, of in (
+        parts.append(f"{part.repeats} of {whole.repeats} repeats")
+    for kind, kept, of in (
         ("jobs", part and part.jobs, list(whole.jobs)),
         ("schemes", part and part.schemes, [choice.label for choice in whole.schemes]),
     ):
         if kept and len(kept) < len(of):
             left_out = ", ".join(name for name in of if name not in kept)
-            said.append(f"{len(kept)} of {len(of)} {what} (without {left_out})")
-    return "; ".join(said) or "whole"
+            parts.append(f"{len(kept)} of {len(of)} {kind} (without {left_out})")
+    return "; ".join(parts) or "whole"
 
 
 def _word(*, quick: bool) -> str:
     return "quick" if quick else "reduced"
 
 
-def _whole(name: str, *, quick: bool) -> Ready:
+def _load_whole(name: str, *, quick: bool) -> Ready:
     """An experiment whose `reduced` is what of it is to be made."""
-    found = ready(find_experiment(name))
+    loaded = ready(find_experiment(name))
     word = _word(quick=quick)
-    part = found.experiment.quick if quick else found.experiment.reduced
+    part = loaded.experiment.quick if quick else loaded.experiment.reduced
     if part is None:
-        what = f"does not say what of it is part of the {'quick ' if quick else ''}comparison"
-        raise Problem(str(found.path), what, f"write `{word}: {{}}`, or which repeats, jobs or schemes")
-    return replace(found, experiment=found.experiment.model_copy(update={"reduced": part}))
+        text = f"does not say what of it is part of the {'quick ' if quick else ''}comparison"
+        raise Problem(str(loaded.path), text, f"write `{word}: {{}}`, or which repeats, jobs or schemes")
+    return replace(loaded, experiment=loaded.experiment.model_copy(update={"reduced": part}))
 
 
 def _part(whole: Ready, results: Path) -> Part:

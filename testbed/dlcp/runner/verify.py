@@ -1,4 +1,4 @@
-"""Whether the switches of an experiment do what its schemes ask of them, by probes."""
+"""Verification of an experiment's switches: whether they do what its schemes ask of them, by probes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Verified:
-    """What was found under one QoS intent. labels: the schemes that ask for it."""
+    """Rows of verification under one QoS intent. labels: the schemes that ask for it."""
 
     labels: tuple[str, ...]
     intent: QosIntent
@@ -56,19 +56,19 @@ def intents(ready: Ready, label: str | None) -> list[tuple[tuple[str, ...], QosI
     experiment = ready.experiment
     if label is not None and label not in ready.schemes:
         raise Problem("--scheme", f"no scheme is labelled {label!r}", did_you_mean(label, ready.schemes))
-    found: list[tuple[list[str], QosIntent]] = []
+    merged: list[tuple[list[str], QosIntent]] = []
     for choice in experiment.schemes:
         if label not in (None, choice.label):
             continue
         scheme = ready.schemes[choice.label]
         for fabric in experiment.fabrics:
             intent = experiment_intent(fabric, scheme.intent(fabric.port_buffer_bytes))
-            same = [labels for labels, known in found if known.model_copy(update={"name": intent.name}) == intent]
+            same = [labels for labels, known in merged if known.model_copy(update={"name": intent.name}) == intent]
             if not same:
-                found.append(([choice.label], intent))
+                merged.append(([choice.label], intent))
             elif choice.label not in same[0]:
                 same[0].append(choice.label)
-    return [(tuple(labels), intent) for labels, intent in found]
+    return [(tuple(labels), intent) for labels, intent in merged]
 
 
 Wanted = tuple[tuple[str, ...], QosIntent]
@@ -89,7 +89,7 @@ def verify_on_lab(
     none of them."""
     from dlcp.runner.lab.lab_runs import opened_for_probes
 
-    found: list[Verified] = []
+    verified: list[Verified] = []
     with opened_for_probes(choice, graph, how) as substrate, tempfile.TemporaryDirectory() as logs:
         missing = {labels: substrate.missing(intent) for labels, intent in wanted}
         if all(missing.values()):
@@ -100,8 +100,8 @@ def verify_on_lab(
                 rows = substrate.verify(
                     intent, seed=seed, every_port=every_port, logs=Path(logs), on_progress=on_progress
                 )
-                found.append(Verified(labels, intent, tuple(rows), time.monotonic() - start_s))
-    return found
+                verified.append(Verified(labels, intent, tuple(rows), time.monotonic() - start_s))
+    return verified
 
 
 def verify_switches(ready: Ready, label: str | None, *, every_port: bool, on_progress: OnProgress) -> list[Verified]:
@@ -110,7 +110,7 @@ def verify_switches(ready: Ready, label: str | None, *, every_port: bool, on_pro
     preflight_emulation()
     with needs_extra("emulate", "dlcp switch verify"):
         from dlcp.substrates.emulate.verify import verify_emulated
-    experiment, found = ready.experiment, []
+    experiment, verified = ready.experiment, []
     for number, (labels, intent) in enumerate(todo):
         start_s = time.monotonic()
 
@@ -122,5 +122,5 @@ def verify_switches(ready: Ready, label: str | None, *, every_port: bool, on_pro
             experiment.topology.graph, intent, seed=experiment.seed, host_settings=settings, every_port=every_port,
             on_progress=on_part,
         )  # fmt: skip
-        found.append(Verified(labels, intent, tuple(rows), time.monotonic() - start_s))
-    return found
+        verified.append(Verified(labels, intent, tuple(rows), time.monotonic() - start_s))
+    return verified

@@ -1,1 +1,1 @@
-"""What runs in a host: the agent, the processes that it forks for ranks, and their parts."""
+"""Processes in a host: the agent, the processes that it forks for ranks, and their parts."""

@@ -69,7 +69,7 @@ class Agent:
         self._pace: Pace | None = None
 
     def hello(self) -> dict[str, Any]:
-        """What this agent is and what it may do: see `introduction`."""
+        """Identity and abilities of this agent: see `introduction`."""
         return introduction()
 
     def open(
@@ -285,7 +285,7 @@ def serve(
             try:
                 on_end()
             finally:
-                os._exit(0)  # whoever commands this agent is gone: nothing it does matters any more
+                os._exit(0)  # the caller of this agent is gone: nothing it does matters any more
 
     threading.Thread(target=listen, daemon=True, name="agent-commands").start()
     while True:

@@ -13,8 +13,10 @@ from dlcp.traffic.plan import PLANNED, TrafficPlan, TrafficSpec, plan_traffic
 
 BACKGROUND_PORT = 5700
 FIRST_SOURCE_PORT = 6_000
-"""Of UDP lanes one each, of TCP flows by number: below the job's own ports (transport.handshake) and the kernel's
-choice. A plan's flows have the same ports in every run: flow-hash switches choose the same paths under every scheme."""
+"""First source port, of UDP lanes one each, of TCP flows by number: below the job's own ports (transport.handshake) and
+the kernel's choice. A plan's flows have the same ports in every run: flow-hash switches choose the same paths under
+every scheme.
+"""
 
 
 class HostTraffic:
@@ -70,10 +72,10 @@ def _allow_many_files() -> None:
 
 def _by_lane(spec: TrafficSpec, flows: Array, me: int) -> list[Array]:
     """This host's flows: an entry's share a lane, but each constant stream its own."""
-    own = flows[flows["source"] == me]
+    sent = flows[flows["source"] == me]
     lanes = []
     for i, entry in enumerate(spec.entries):
-        rows = own[own["entry"] == i]
+        rows = sent[sent["entry"] == i]
         lanes += [rows[j : j + 1] for j in range(len(rows))] if isinstance(entry, Constant) else [rows]
     return lanes
 
@@ -91,7 +93,7 @@ def _lane(spec: TrafficSpec, rows: Array, link_rate_bps: float, tos: list[int], 
 
 
 def _expected(spec: TrafficSpec, plan: TrafficPlan, coming: Array, addresses: dict[str, str], tos: list[int]) -> Array:
-    """What a sink expects, by number."""
+    """Flows that a sink expects, by number."""
     assert coming.dtype == PLANNED
     over_tcp = np.array([isinstance(entry, Poisson) and entry.transport == "tcp" for entry in spec.entries])
     known = np.array([address_bytes(addresses.get(host, "0.0.0.0")) for host in plan.hosts], np.uint8)

@@ -92,8 +92,8 @@ def _become(name: str, channel: int, namespace: int, log: int) -> None:
 def enter_network_namespace(descriptor: int) -> None:
     """setns(2), which Python offers only from 3.12 on. Nothing to do, and no privilege needed, when this process is
     there already. OSError when it is refused."""
-    wanted, here = os.fstat(descriptor), os.stat("/proc/self/ns/net")
-    if (wanted.st_dev, wanted.st_ino) == (here.st_dev, here.st_ino):
+    wanted, current = os.fstat(descriptor), os.stat("/proc/self/ns/net")
+    if (wanted.st_dev, wanted.st_ino) == (current.st_dev, current.st_ino):
         return
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.setns(descriptor, _CLONE_NEWNET) != 0:

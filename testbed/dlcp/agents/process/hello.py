@@ -1,4 +1,4 @@
-"""What an agent says of itself and of its machine before it is given work, for whoever is elsewhere."""
+"""Hello of an agent: facts about itself and its machine, sent before it is given work."""
 
 from __future__ import annotations
 

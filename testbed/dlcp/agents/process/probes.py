@@ -25,7 +25,7 @@ SOURCE_BUFFER_BYTES = 8 << 20
 POLL_S = 0.01
 NICENESS = -15
 _HEADER = struct.Struct("!IIQ")
-"""Of every probe: its train, its number in it, when it was handed to the kernel (CLOCK_REALTIME, ns)."""
+"""Header of every probe: its train, its number in it, when it was handed to the kernel (CLOCK_REALTIME, ns)."""
 ARRIVAL = np.dtype([("train", "<u4"), ("number", "<u4"), ("tos", "u1"), ("sent_ns", "<u8"), ("arrived_ns", "<u8")])
 _SO_RCVBUFFORCE, _SO_SNDBUFFORCE = 33, 32
 _SO_TIMESTAMPNS = 35
@@ -109,7 +109,7 @@ class Sink:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, SINK_BUFFER_BYTES)
-        except PermissionError:  # without the capability the kernel's limit holds; what it drops is told
+        except PermissionError:  # without the capability the kernel's limit holds; what it drops is reported
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SINK_BUFFER_BYTES)
         self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
@@ -121,7 +121,9 @@ class Sink:
         threading.Thread(target=self._run, daemon=True, name="probe-sink").start()
 
     def collect(self) -> dict[str, Any]:
-        """What came since the last time, in its order (base64 of ARRIVAL), and how many a full buffer dropped."""
+        """Return the probes that arrived since the last time, in its order (base64 of ARRIVAL), and how many a full
+        buffer dropped.
+        """
         self._drain()
         with self._lock:
             arrivals, self._arrivals = self._arrivals, []

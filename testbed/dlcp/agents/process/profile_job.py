@@ -69,18 +69,18 @@ def synthetic_gradient(spec: JobSpec, worker: int) -> Floats:
     """One worker's gradient for all iterations: log-normal scales per layer (shared by all workers, as they train the
     same model) and per packet-sized block, normal values inside."""
     shared = np.random.default_rng([spec.seed, 2])
-    own = np.random.default_rng([spec.seed, 3, worker])
+    random = np.random.default_rng([spec.seed, 3, worker])
     parts = []
     for layer in spec.layers:
         scale = np.exp(LAYER_SPREAD * shared.standard_normal())
         blocks = np.exp(BLOCK_SPREAD * shared.standard_normal(-(-layer.elements // PACKET_ELEMENTS)))
         envelope = np.repeat(blocks, PACKET_ELEMENTS)[: layer.elements]
-        parts.append(scale * envelope * own.standard_normal(layer.elements))
+        parts.append(scale * envelope * random.standard_normal(layer.elements))
     return np.concatenate(parts).astype(np.float32)
 
 
 def iteration_factor(spec: JobSpec, iteration: int) -> np.float32:
-    """What the synthetic gradient is multiplied with: it shrinks as training goes on, and its sign varies."""
+    """Factor of the synthetic gradient: it shrinks as training goes on, and its sign varies."""
     sign = 1.0 if np.random.default_rng([spec.seed, 4, iteration]).random() < 0.5 else -1.0
     return np.float32(sign / np.sqrt(1.0 + iteration))
 
@@ -112,8 +112,8 @@ def run_profile(
         for phase in backward:
             now_s += phase.compute_s
             for tensor in phase.tensors:
-                found = tensors[tensor]
-                np.multiply(gradient[found.start : found.stop], factor, out=worker.gradient_slot(tensor))
+                ready_tensor = tensors[tensor]
+                np.multiply(gradient[ready_tensor.start : ready_tensor.stop], factor, out=worker.gradient_slot(tensor))
             deadlines.sleep_until(now_s)
             for tensor in phase.tensors:
                 now_s += worker.push(iteration, tensor)  # what codes a gradient computes nothing else

@@ -25,10 +25,10 @@ def place_of(spec: JobSpec, settings: TransportSettings, rank: int, endpoint: En
 
 def make_worker(pattern: str, place: Place) -> GradientWorker:
     """Make the worker that the job's pattern and the settings need; its tensors are agreed with the transport."""
-    found = pattern_of(pattern)
-    if place.traffic.settings.compression is not None and not found.sums_at_servers:
-        raise ValueError(f"compressed gradients are merged by parameter servers, not by {found.a_name}")
-    return found.worker(place)
+    known_pattern = pattern_of(pattern)
+    if place.traffic.settings.compression is not None and not known_pattern.sums_at_servers:
+        raise ValueError(f"compressed gradients are merged by parameter servers, not by {known_pattern.a_name}")
+    return known_pattern.worker(place)
 
 
 def make_server(pattern: str, place: Place) -> GradientServer:
@@ -37,7 +37,7 @@ def make_server(pattern: str, place: Place) -> GradientServer:
 
 
 def optimizer(spec: JobSpec) -> Sgd:
-    """What the servers of a job apply, or all its workers alike where there are none."""
+    """Optimizer of a job's servers, or of all its workers alike where there are none."""
     if spec.kind == "profile":
         return Sgd(profile_job.LEARNING_RATE, PROFILE_MOMENTUM, spec.iterations, decays=False)
     warmup = min(TRAINING_WARMUP_ITERATIONS, spec.iterations // 5)

@@ -1,9 +1,9 @@
 """The bridge to an agent that a host's systemd starts: python -m dlcp.agents.process.systemd_bridge
 /run/dlcp/agent.sock
 
-Bytes pass between stdin and stdout and the socket until either side ends. When the caller's side ends the agent is told
-so, and has END_S to do the same: then the agent is gone when the bridge is. Status 1, and the reason on stderr, when
-there is no agent or when it ends before its caller.
+Bytes pass between stdin and stdout and the socket until either side ends. When the caller's side ends the agent is
+notified, and has END_S to do the same: then the agent is gone when the bridge is. Status 1, and the reason on
+stderr, when there is no agent or when it ends before its caller.
 """
 
 from __future__ import annotations

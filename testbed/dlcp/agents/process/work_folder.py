@@ -1,6 +1,6 @@
 """A folder that an agent works in: its own while it lives, taken away by the next one when it could not do so itself.
 
-Whoever lives holds a lock on the folder; the kernel lets go of it whatever way a process ends. So what nobody holds is
+A live process holds a lock on the folder; the kernel lets go of it whatever way a process ends. So what nobody holds is
 nobody's. A folder that was made, but is not held yet, may be taken away in between: then its maker makes another.
 """
 
@@ -40,10 +40,10 @@ def clear_away(parent: Path) -> None:
         if held is None:
             continue
         try:
-            mine = os.fstat(held).st_uid == os.geteuid()
+            is_own = os.fstat(held).st_uid == os.geteuid()
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if mine:
+                if is_own:
                     shutil.rmtree(path, ignore_errors=True)
         finally:
             os.close(held)

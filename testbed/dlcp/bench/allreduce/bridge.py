@@ -65,7 +65,7 @@ class BridgeStar(LoopbackStar):
         return f"198.18.0.{rank + 1}"
 
     def drops(self) -> dict[str, int]:
-        """What rank 0's link has dropped at random."""
+        """Packets that rank 0's link has dropped at random."""
         if not self.loss:
             return {}
         bridge = Namespace("bridge", os.getpid())
@@ -91,7 +91,7 @@ class BridgeStar(LoopbackStar):
         offloads_off(bridge, f"port{rank}")
         bridge.run(["ip", "-batch", "-"], [f"link set port{rank} master bridge0", f"link set port{rank} up"])
         offloads_off(space, "eth0")
-        own = self.rank_address(rank)
-        route = f"198.18.0.0/24 dev eth0 proto kernel scope link src {own} congctl {_TCP_CONGESTION_CONTROL}"
-        lines = ["link set lo up", f"address add {own}/24 dev eth0", "link set eth0 up", f"route change {route}"]
+        address = self.rank_address(rank)
+        route = f"198.18.0.0/24 dev eth0 proto kernel scope link src {address} congctl {_TCP_CONGESTION_CONTROL}"
+        lines = ["link set lo up", f"address add {address}/24 dev eth0", "link set eth0 up", f"route change {route}"]
         space.run(["ip", "-batch", "-"], lines)

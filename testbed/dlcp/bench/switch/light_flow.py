@@ -1,4 +1,4 @@
-"""A light flow of high priority beside a flood of low priority that overloads its port: what it waits for."""
+"""Delay of a light flow of high priority during a flood of low priority that overloads its port."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SO_TIMESTAMPNS = 35
 _SETTLE_S = 0.1
 _PORT_BUFFER_BYTES = 200_000
 _RESERVED_BYTES = 20_000
-"""Of the light flow's queue: a flood that fills the port's buffer must not cost it packets."""
+"""Reserved bytes of the light flow's queue: a flood that fills the port's buffer must not cost it packets."""
 
 
 class LightFlow:
@@ -92,26 +92,26 @@ class LightFlow:
         gaps = random.exponential(mean_s, max(1, round(seconds / mean_s)))
         to = (self._fabric.address("h3"), _PORT)
         left_s: list[float] = []
-        rest = bytes(PAYLOAD_BYTES - 4)
+        padding = bytes(PAYLOAD_BYTES - 4)
         due = time.monotonic()
         for number, gap in enumerate(gaps):
             due += gap
             time.sleep(max(0.0, due - time.monotonic()))
-            data = struct.pack("=I", number) + rest
+            data = struct.pack("=I", number) + padding
             left_s.append(time.time())
             self._light.sendto(data, to)
         time.sleep(_SETTLE_S)
         return self._delays(left_s)
 
     def _delays(self, left_s: list[float]) -> list[float]:
-        found: list[float] = []
+        delays_s: list[float] = []
         while True:
             try:
                 data, control, _, _ = self._receiver.recvmsg(2048, 128)
             except BlockingIOError:
-                return found
+                return delays_s
             seconds, nanoseconds = struct.unpack("@ll", control[0][2])
-            found.append(seconds + nanoseconds / 1e9 - left_s[struct.unpack_from("=I", data)[0]])
+            delays_s.append(seconds + nanoseconds / 1e9 - left_s[struct.unpack_from("=I", data)[0]])
 
     def _socket(self, host: str, tos: int, port: int = 0) -> socket.socket:
         with self._fabric.namespace(host).entered():

@@ -1,4 +1,4 @@
-"""A test bed of `dlcp bench switch`: one path in a private world of its own, that sends and measures when told to."""
+"""A test bed of `dlcp bench switch`: one path in a private world of its own, that sends and measures on command."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PORT = 9000
 _SO_RCVBUFFORCE = 33
 _READ_BYTES = 4 << 20
 _UNREAD_BYTES = 4096
-"""Of a receiver that nobody reads: full at once, then the kernel drops at the socket, the same on every path."""
+"""Buffer of a receiver that nobody reads: full at once, then the kernel drops at the socket, the same on every path."""
 _IDLE_MS = 500
 """A reader that has read nothing for so long has read all."""
 

@@ -108,18 +108,18 @@ def best_other(
 
     Raises KeyError when there is no such job or metric.
     """
-    found = comparison.job(job)
-    if found is None:
+    compared = comparison.job(job)
+    if compared is None:
         raise KeyError(f"no run of job {job!r}")
-    measure, ours = METRICS[metric], subject or found.subject
+    measure, own_label = METRICS[metric], subject or compared.subject
     advantages: dict[str, tuple[Estimate, Estimate]] = {}
     left_out: dict[str, Estimate] = {}
     few: dict[str, tuple[Estimate, Estimate]] = {}
     others = [label for label in others_of(comparison.results, job)
-              if label != ours and (among is None or label in among)]  # fmt: skip
+              if label != own_label and (among is None or label in among)]  # fmt: skip
 
     def advantage(other: str, fewest: int) -> tuple[Estimate, Estimate]:
-        plain, wide = (_advantage(comparison, job, ours, other, measure, confidence, fewest)
+        plain, wide = (_advantage(comparison, job, own_label, other, measure, confidence, fewest)
                        for confidence in (CONFIDENCE, 1 - (1 - CONFIDENCE) / len(others)))  # fmt: skip
         return plain, wide
 
@@ -136,7 +136,7 @@ def best_other(
         left_out = {other: entry for other, entry in left_out.items() if other not in few}
     whys = {other: entry.why for other, entry in left_out.items()}
     if not advantages:
-        return _without_interval(job, ours, measure, left_out, whys)
+        return _without_interval(job, own_label, measure, left_out, whys)
     order = sorted(advantages, key=lambda other: _end(advantages[other][0].value))
     low = min(_end(plain.low) for plain, _ in advantages.values())
     high = min(_end(wide.high) for _, wide in advantages.values())
@@ -144,7 +144,7 @@ def best_other(
     possible = tuple(other for other in order if _end(advantages[other][0].low) <= high)
     return BestOther(
         job,
-        ours,
+        own_label,
         measure,
         order[0],
         Estimate(first.value, low, high, first.n, "best other"),

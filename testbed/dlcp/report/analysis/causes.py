@@ -19,12 +19,15 @@ def cause(comparison: Comparison, outcome: Outcome) -> str:
     job = comparison.job(outcome.job)
     if job is None:
         return ""
-    ours, theirs = (label_of(comparison, job, name) for name in (outcome.scheme, outcome.against))
-    if outcome.against == BEST_OTHER and ours is not None and METRICS.get(outcome.metric) in job.metrics:
-        theirs = best_other(comparison, job.job, outcome.metric, ours).best
-    if not ours or not theirs:
+    our_label, their_label = (label_of(comparison, job, name) for name in (outcome.scheme, outcome.against))
+    if outcome.against == BEST_OTHER and our_label is not None and METRICS.get(outcome.metric) in job.metrics:
+        their_label = best_other(comparison, job.job, outcome.metric, our_label).best
+    if not our_label or not their_label:
         return ""
-    sentences = [_room(job, theirs), *(_both(job, ours, theirs, name) for name in (*_SHARES, "exposed_comm_s"))]
+    sentences = [
+        _room(job, their_label),
+        *(_both(job, our_label, their_label, name) for name in (*_SHARES, "exposed_comm_s")),
+    ]
     return "; ".join(sentence for sentence in sentences if sentence)
 
 

@@ -34,8 +34,8 @@ def before(folder: Path, comparisons: Sequence[Comparison]) -> Iterator[str]:
     if not file.is_file():
         return
     earlier = pd.read_csv(file, keep_default_na=True)
-    if lacking := [column for column in COLUMNS if column not in earlier]:
-        raise Problem(str(file), f"lacks {', '.join(lacking)}", f"its columns are {', '.join(COLUMNS)}")
+    if missing := [column for column in COLUMNS if column not in earlier]:
+        raise Problem(str(file), f"lacks {', '.join(missing)}", f"its columns are {', '.join(COLUMNS)}")
     shown = [comparison for comparison in comparisons if comparison.results.experiment in set(earlier["experiment"])]
     if not shown:
         return

@@ -316,7 +316,7 @@ def knobs(result: RunResult) -> dict[str, Any]:
 def ideal_s_of(results: Results, job: str, name: str) -> float | None:
     """A figure of the ideal transport (RunResult.ideal), seconds: the mean over the runs that have it, as a real job's
     compute varies; of whole gradients, where only some schemes compress them."""
-    found = [one for each in _ideals_s(results, job, name).values() for one in each]
+    found = [ideal for each in _ideals_s(results, job, name).values() for ideal in each]
     return sum(found) / len(found) if found else None
 
 

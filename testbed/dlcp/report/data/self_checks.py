@@ -22,18 +22,18 @@ def losses(results: Results) -> pd.DataFrame:
     for job in results.jobs:
         for label in results.labels(job):
             digests = [results.digest(run) for run in results.of(job, label) if run.trusted]
-            digests = [one for one in digests if one.every.messages]
+            digests = [each for each in digests if each.every.messages]
             if not digests:
                 continue
-            every, bounded = (sum(parts, Losses()) for parts in zip(*((one.every, one.bounded) for one in digests),
+            every, bounded = (sum(parts, Losses()) for parts in zip(*((each.every, each.bounded) for each in digests),
                                                                     strict=True))  # fmt: skip
             of = bounded if bounded.messages else every
             rows.append({
                 "job": job, "label": label, "messages": every.messages, "bounded": bounded.messages,
                 "lost_share": of.lost_bytes / of.bytes, "lost_energy": of.lost_energy_bytes / of.bytes,
-                "bound": max(one.bound for one in digests), "worst_share": max(one.worst_share for one in digests),
-                "worst_of_bound": max(one.worst_of_bound for one in digests),
-                "violations": sum(one.violations for one in digests),
+                "bound": max(each.bound for each in digests), "worst_share": max(each.worst_share for each in digests),
+                "worst_of_bound": max(each.worst_of_bound for each in digests),
+                "violations": sum(each.violations for each in digests),
             })  # fmt: skip
     columns = ["job", "label", "messages", "bounded", "lost_share", "lost_energy", "bound", "worst_share",
                "worst_of_bound", "violations"]  # fmt: skip

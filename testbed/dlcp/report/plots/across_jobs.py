@@ -105,18 +105,20 @@ def along_axis(comparison: Comparison, metric: str = "jct_s") -> Figure | None:
     name, at = axis
     order = np.argsort(at)
     results, styles = comparison.results, style.scheme_styles(comparison.results)
-    unit = unit_of(shown, [one.value for job in jobs for key, one in job.estimates.items() if key[1] == shown.name])
+    unit = unit_of(
+        shown, [estimate.value for job in jobs for key, estimate in job.estimates.items() if key[1] == shown.name]
+    )
     with style.applied():
         fig, [[ax]] = style.figure(results.regime(), 9.0, 4.4, 1, 1)
         for label in dict.fromkeys(label for job in jobs for label in job.labels):
             points = [(at[i], jobs[i].estimates[label, shown.name]) for i in order if label in jobs[i].labels]
-            points = [(x, one) for x, one in points if one.value is not None]
+            points = [(x, estimate) for x, estimate in points if estimate.value is not None]
             if not points:
                 continue
             look = styles[label]
-            values = np.array([one.value for _, one in points], dtype=float) * unit.factor
-            ends = np.array([[one.low if one.low is not None else one.value,
-                              one.high if one.high is not None else one.value] for _, one in points],
+            values = np.array([estimate.value for _, estimate in points], dtype=float) * unit.factor
+            ends = np.array([[mean.low if mean.low is not None else mean.value,
+                              mean.high if mean.high is not None else mean.value] for _, mean in points],
                             dtype=float).T * unit.factor  # fmt: skip
             ax.errorbar([x for x, _ in points], values, np.abs(ends - values), color=look.colour, linestyle=look.line,
                         marker=look.marker, capsize=3, elinewidth=1.1, label=label)  # fmt: skip

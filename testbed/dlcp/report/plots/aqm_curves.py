@@ -32,10 +32,10 @@ def draw_curves(title: str, verified: Sequence[Mapping[str, Any]], path: Path) -
     with applied():
         fig = Figure(figsize=(0.6 + 3.4 * columns, 0.9 + 2.5 * lines), layout="constrained")
         axes = fig.subplots(lines, columns, squeeze=False, sharey=True)
-        for number, (one, row) in enumerate(rows):
+        for number, (each, row) in enumerate(rows):
             at = axes[number // columns][number % columns]
             _draw(at, row)
-            schemes = f"{', '.join(one['schemes'])}: " if len(verified) > 1 else ""
+            schemes = f"{', '.join(each['schemes'])}: " if len(verified) > 1 else ""
             at.set_title(f"{schemes}{row['where']}, {row['what']}", fontsize=8.5)
         for number in range(len(rows), lines * columns):
             axes[number // columns][number % columns].set_visible(False)

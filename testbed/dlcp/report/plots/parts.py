@@ -38,7 +38,7 @@ class Parts:
 
 def parts_of(results: Results, job: str) -> Parts | None:
     """The ablation that a job's labels are; None when no label is a part's."""
-    whole, none = results.subject(job), None
+    subject, none = results.subject(job), None
     without: dict[str, str] = {}
     parts_alone: dict[str, str] = {}
     for label in results.labels(job):
@@ -47,13 +47,13 @@ def parts_of(results: Results, job: str) -> Parts | None:
             none = label
             continue
         named = re.fullmatch(r"dlcp-(?:(no|only)-)?(.+)", scheme) or re.fullmatch(r"(no|only) (.+)", label)
-        if named is None or label == whole or not results.is_dlcp(label):
+        if named is None or label == subject or not results.is_dlcp(label):
             continue
         if named[2] in NONE:
             none = label
         elif named[1]:
             (without if named[1] == "no" else parts_alone)[named[2]] = label
-    return Parts(whole, none, without, parts_alone) if without or parts_alone else None
+    return Parts(subject, none, without, parts_alone) if without or parts_alone else None
 
 
 def parts_table(comparison: Comparison, job: str) -> pd.DataFrame:
@@ -98,7 +98,7 @@ def _steps(ax: Axes, comparison: Comparison, runs: pd.DataFrame, parts: Parts, j
     jct = METRICS["jct_s"]
     assert parts.none is not None
     values = {label: trusted_values(runs, label, jct) for label in (parts.none, parts.whole, *parts.alone.values())}
-    none, whole = (float(np.mean(list(values[label].values()))) for label in (parts.none, parts.whole))
+    none, with_all = (float(np.mean(list(values[label].values()))) for label in (parts.none, parts.whole))
     bars: list[tuple[str, float, float, str, Estimate | None]] = [(parts.none, 0.0, none, _REST, None)]
     level = none
     for part, label in parts.alone.items():
@@ -108,10 +108,10 @@ def _steps(ax: Axes, comparison: Comparison, runs: pd.DataFrame, parts: Parts, j
         step = difference.value
         bars.append((f"{part} alone", level, level + step, _GOOD if step < 0 else _BAD, difference))
         level += step
-    wording = "together" if whole < level else "they overlap"
+    wording = "together" if with_all < level else "they overlap"
     bars += [
-        (wording, level, whole, _GOOD if whole < level else _BAD, None),
-        (parts.whole, 0.0, whole, "#0B3C7D", None),
+        (wording, level, with_all, _GOOD if with_all < level else _BAD, None),
+        (parts.whole, 0.0, with_all, "#0B3C7D", None),
     ]
     for x, (_, start, end, colour, sure) in enumerate(bars):
         ax.bar(x, end - start, 0.66, bottom=start, color=colour, edgecolor="white")

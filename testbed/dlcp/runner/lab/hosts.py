@@ -45,7 +45,7 @@ class HostsOutcome:
 
     @property
     def exit_code(self) -> ExitCode:
-        """Of the command."""
+        """Exit code of the command."""
         if self.interrupted:
             return ExitCode.INTERRUPTED
         return ExitCode.FINE if self.fine else ExitCode.RUN_FAILED
@@ -71,10 +71,10 @@ class HostsOutcome:
         """Raises Problem with every reason when it is not."""
         if self.fine:
             return
-        told = "; ".join(f"{name}: {why}" for name, why in sorted(self.failed.items())) or self.said
+        reasons = "; ".join(f"{name}: {why}" for name, why in sorted(self.failed.items())) or self.said
         ending = {"mixed": "NOT every host is as it was before"}.get(self.status, "every host is as it was before")
-        what = f"not every host could be set up ({ending}): {told}"
-        raise Problem(str(self.folder), what, "dlcp hosts restore puts everything back", exit_code=ExitCode.RUN_FAILED)
+        text = f"not every host could be set up ({ending}): {reasons}"
+        raise Problem(str(self.folder), text, "dlcp hosts restore puts everything back", exit_code=ExitCode.RUN_FAILED)
 
     def _with(self, status: str) -> list[str]:
         return [name for name, rows in self.hosts.items() if any(row["status"] == status for row in rows)]
@@ -83,8 +83,8 @@ class HostsOutcome:
 def set_up(
     lab: Lab, settings: HostSettings | None, *, folder: Path | None = None, on_progress: OnProgress | None = None
 ) -> HostsOutcome:
-    """What a scheme asks of hosts, on all hosts of a lab or on none; None = no scheme does, and what the last one asked
-    for goes back. An operator's own settings stay as long as the scheme does not ask for others.
+    """Set up a scheme's settings on all hosts of a lab or on none; None = no scheme has any, and what the last one
+    asked for goes back. An operator's own settings stay as long as the scheme does not ask for others.
 
     Raises Problem when a host fails, MachineCannot when another process has the fabric, KeyboardInterrupt when a person
     ended it.
@@ -111,8 +111,8 @@ def apply_hosts(
     yes: without it, differences are found and nothing is changed.
     """
     name = "dlcp_host_scheme" if layer == "scheme" else "dlcp_host_settings"
-    said = {} if settings is None else {name: dict(settings)}
-    return _run("hosts", lab, {**said, "yes": yes}, "setting hosts up", folder, on_progress)
+    values = {} if settings is None else {name: dict(settings)}
+    return _run("hosts", lab, {**values, "yes": yes}, "setting hosts up", folder, on_progress)
 
 
 def restore(
@@ -166,8 +166,8 @@ def _run(
         return HostsOutcome(status, kept, said="interrupted", interrupted=True)
     record = deployment_record.read_json(kept / MANIFEST)
     if record is None:
-        said = ran.said or "; ".join(f"{name}: {why}" for name, why in failed.items()) or ran.status
-        return HostsOutcome("failed", kept, said=said)
-    rows = {name: one["rows"] for name, one in record["hosts"].items()}
-    reasons = {name: one["failed"] for name, one in record["hosts"].items() if one["failed"]}
+        message = ran.said or "; ".join(f"{name}: {why}" for name, why in failed.items()) or ran.status
+        return HostsOutcome("failed", kept, said=message)
+    rows = {name: host["rows"] for name, host in record["hosts"].items()}
+    reasons = {name: host["failed"] for name, host in record["hosts"].items() if host["failed"]}
     return HostsOutcome(record["status"], kept, rows, {**reasons, **record.get("stuck", {})})

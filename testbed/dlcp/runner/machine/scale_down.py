@@ -64,7 +64,7 @@ def require_declared_compute(ready: Ready, jobs: Iterable[str], scaling: Scaling
 
 
 def sentence(before: Ready, after: Ready) -> str:
-    """What was scaled and what that leaves as it is, for a person; empty when nothing was scaled."""
+    """Describe what was scaled and what stays as it is, for a person; empty when nothing was scaled."""
     scaling = after.experiment.scaling
     parts = []
     if scaling.dilated_by != 1:
@@ -78,34 +78,34 @@ def sentence(before: Ready, after: Ready) -> str:
         parts.append(f"byte_scale {scaling.byte_scale:g} (written: {before.experiment.scaling.byte_scale:g}){longer}")
     if not parts:
         return ""
-    old_bps, new_bps = (one.experiment.topology.graph.slowest_host_bps for one in (before, after))
+    old_bps, new_bps = (side.experiment.topology.graph.slowest_host_bps for side in (before, after))
     return f"{'; '.join(parts)}; links {show_rate(old_bps)} → {show_rate(new_bps)}"
 
 
 def _fewer_bytes(experiment: Experiment, factor: float) -> Experiment:
     """Every link's rate ÷ factor and byte_scale × factor; the background's rates ÷ factor, its bursts factor times less
     often."""
-    whole = experiment.model_dump()
-    slow = {name: _slower(whole[name], factor) for name in ("topology", "faults", "background")}
-    slow["jobs"] = {name: _lighter(job, factor) for name, job in whole["jobs"].items()}
-    scaling = whole["scaling"]
+    fields = experiment.model_dump()
+    slow = {name: _slower(fields[name], factor) for name in ("topology", "faults", "background")}
+    slow["jobs"] = {name: _lighter(job, factor) for name, job in fields["jobs"].items()}
+    scaling = fields["scaling"]
     scaling |= {"byte_scale": scaling["byte_scale"] * factor, "scaled_down": scaling["scaled_down"] * factor}
-    return Experiment.model_validate(whole | slow | {"scaling": scaling})
+    return Experiment.model_validate(fields | slow | {"scaling": scaling})
 
 
 def _lighter(job: dict[str, Any], factor: float) -> dict[str, Any]:
     """A job whose own byte_scale, background and faults follow, where it has them."""
     scale = job["byte_scale"]
-    own = {name: _slower(job[name], factor) for name in ("faults", "background")}
-    return job | own | {"byte_scale": None if scale is None else scale * factor}
+    slower = {name: _slower(job[name], factor) for name in ("faults", "background")}
+    return job | slower | {"byte_scale": None if scale is None else scale * factor}
 
 
 def _slower(value: Any, factor: float) -> Any:
     """Rates ÷ factor, and the interval of bursts × factor, wherever they stand."""
     if isinstance(value, dict):
-        return {key: _scaled(key, one, factor) for key, one in value.items()}
+        return {key: _scaled(key, item, factor) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return tuple(_slower(one, factor) for one in value)
+        return tuple(_slower(item, factor) for item in value)
     return value
 
 

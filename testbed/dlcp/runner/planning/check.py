@@ -88,25 +88,25 @@ def _with_searches(path: Path, loaded: Loaded, built: dict[str, Scheme], folder:
     assert experiment is not None
     searches = wanted(experiment, workloads, folder, common_substrate(built.values()))
     try:
-        found, untuned = answers(path, experiment, searches)
+        chosen, untuned = answers(path, experiment, searches)
     except Problems as error:
         return Checked(path, None, workloads, built, error.problems, loaded.warnings)
     labels = [choice.label for choice in experiment.schemes]
-    places = {one.choice.label: ("schemes", labels.index(one.choice.label), "search") for one in searches}
+    places = {asked.choice.label: ("schemes", labels.index(asked.choice.label), "search") for asked in searches}
     wrong, warnings = [], []
-    for one in searches:
-        where, name = loaded.document.where(places[one.choice.label]), f"{one.choice.label}, job {one.job}"
-        if all(point.unfit for point in one.points):
-            wrong.append(Problem(where, f"{name}: no point can do: {one.points[0].unfit}", "other values"))
-    for one, why in untuned:
-        where = loaded.document.where(places[one.choice.label])
-        warnings.append(Problem(where, f"{one.choice.label} {why}, for job {one.job}", tune_command(path)))
-    for (label, job), search in found.items():
+    for asked in searches:
+        where, name = loaded.document.where(places[asked.choice.label]), f"{asked.choice.label}, job {asked.job}"
+        if all(point.unfit for point in asked.points):
+            wrong.append(Problem(where, f"{name}: no point can do: {asked.points[0].unfit}", "other values"))
+    for asked, why in untuned:
+        where = loaded.document.where(places[asked.choice.label])
+        warnings.append(Problem(where, f"{asked.choice.label} {why}, for job {asked.job}", tune_command(path)))
+    for (label, job), search in chosen.items():
         if search.undecided:
-            what = f"{label}, job {job}: {search.undecided} of {len(search.points)} points have no trusted runs"
-            warnings.append(Problem(loaded.document.where(places[label]), what, f"again: {tune_command(path)}"))
+            text = f"{label}, job {job}: {search.undecided} of {len(search.points)} points have no trusted runs"
+            warnings.append(Problem(loaded.document.where(places[label]), text, f"again: {tune_command(path)}"))
     shown = in_order([*loaded.warnings, *warnings])
-    return Checked(path, None if wrong else experiment, workloads, built, wrong, shown, found, untuned)
+    return Checked(path, None if wrong else experiment, workloads, built, wrong, shown, chosen, untuned)
 
 
 def tune_command(path: Path) -> str:
@@ -134,20 +134,20 @@ def _build_schemes(document: Document, parts: Parts) -> tuple[dict[str, Scheme],
     built: dict[str, Scheme] = {}
     problems: list[Problem] = []
     for i, choice in parts.schemes.items():
-        here: Loc = ("schemes", i)
+        loc: Loc = ("schemes", i)
         try:
             kind = schemes.scheme_class(choice.scheme)
         except KeyError:
             hint = did_you_mean(choice.scheme, schemes.names())
-            problems.append(Problem(document.where((*here, "scheme")), f"no scheme is called {choice.scheme!r}", hint))
+            problems.append(Problem(document.where((*loc, "scheme")), f"no scheme is called {choice.scheme!r}", hint))
             continue
         try:
             scheme = kind.model_validate(choice.knobs, context=WRITTEN)
         except ValidationError as error:
-            problems += explain(document, error, kind, (*here, "knobs"))
+            problems += explain(document, error, kind, (*loc, "knobs"))
             continue
-        own = check_searches(document, here, kind, choice, parts)
-        problems += own or _unusable(document, here, kind, scheme, choice, parts)
+        searches = check_searches(document, loc, kind, choice, parts)
+        problems += searches or _unusable(document, loc, kind, scheme, choice, parts)
         built[choice.label] = scheme
     return built, problems
 
@@ -156,9 +156,9 @@ def _impossible(document: Document, experiment: Experiment, built: dict[str, Sch
     """Schemes whose intent no switch can do together with what the experiment says of the switches."""
     problems = _hosts_apart(document, experiment, built)
     for i, choice in enumerate(experiment.schemes):
-        for one in experiment.fabrics:
+        for fabric in experiment.fabrics:
             try:
-                render(experiment_intent(one, built[choice.label].intent(one.port_buffer_bytes)))
+                render(experiment_intent(fabric, built[choice.label].intent(fabric.port_buffer_bytes)))
             except Problem as problem:
                 problems.append(Problem(document.where(("schemes", i)), problem.what, problem.hint))
             except ValidationError as error:
@@ -170,7 +170,7 @@ def _impossible(document: Document, experiment: Experiment, built: dict[str, Sch
 
 
 def _hosts_apart(document: Document, experiment: Experiment, built: dict[str, Scheme]) -> list[Problem]:
-    """Jobs beside others under a scheme of their own, whose hosts would have to be set in two ways."""
+    """Jobs that run at the same time under a scheme of their own, whose hosts would have to be set in two ways."""
     problems = []
     for name, job in experiment.jobs.items():
         for choice in experiment.schemes if job.beside_scheme is not None else ():
@@ -179,8 +179,8 @@ def _hosts_apart(document: Document, experiment: Experiment, built: dict[str, Sc
                 hosts_for(both, experiment.scaling)
             except ValueError as error:
                 hint = "one of them must be a scheme on DLCP's engine, which asks nothing of the hosts"
-                what = f"{choice.label!r} beside {job.beside_scheme!r}: {error}"
-                problems.append(Problem(document.where(("jobs", name, "beside_scheme")), what, hint))
+                text = f"{choice.label!r} beside {job.beside_scheme!r}: {error}"
+                problems.append(Problem(document.where(("jobs", name, "beside_scheme")), text, hint))
     return problems
 
 
@@ -197,8 +197,8 @@ def _unusable(
             scheme.hosts(parts.scaling)
             for name, job in parts.jobs.items():
                 if job.workload in parts.workloads and not choice.search:
-                    own = kind.model_validate(choice.of_job(name).knobs)
-                    own.for_job(job, parts.workloads[job.workload]).transport(parts.scaling)
+                    values = kind.model_validate(choice.of_job(name).knobs)
+                    values.for_job(job, parts.workloads[job.workload]).transport(parts.scaling)
     except UnfitError as error:
         return [Problem(document.where((*loc, error.knob)), f"`{error.knob}`: {error.what}", error.hint)]
     except ValidationError as error:
@@ -209,4 +209,4 @@ def _unusable(
 
 
 def _facts(error: ValidationError) -> str:
-    return "; ".join(one["msg"].removeprefix("Value error, ") for one in error.errors())
+    return "; ".join(entry["msg"].removeprefix("Value error, ") for entry in error.errors())

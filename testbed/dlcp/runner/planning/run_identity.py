@@ -1,4 +1,4 @@
-"""What a run is, but for its scheme and its seed: the facts that names of runs and records of searches rest on."""
+"""Identity of a run, but for its scheme and its seed: the facts that names of runs and records of searches rest on."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dlcp.model.experiment import Experiment
 from dlcp.model.workload import Job, Training, Workload
 
 _FABRIC_KEYS = {"shared_buffer", "queues", "load_balancing", "flowlet_gap_s", "pfc", "faults", "backlog_every_s"}
-"""What an experiment may say of its fabric and its mishaps, beside topology and port buffer."""
+"""Fields of an experiment about its fabric and its mishaps, except topology and port buffer."""
 _NOT_OF_A_RUN = {"fit"}
-"""What of a scaling says how it comes about: a run is defined by what came of it (time_dilation, dilated_by)."""
+"""Fields of a scaling that choose it: a run is defined by the values chosen (time_dilation, dilated_by)."""
 _SAID_ABOVE = {"background", "faults", "port_buffer_bytes", "buffering"}
-"""What of a job stands in a run's definition already: the job's own, or the experiment's."""
+"""Fields of a job that stand in a run's definition already: the job's own, or the experiment's."""
 
 
 def facts(experiment: Experiment, job_name: str, workload_sha256: str) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def facts(experiment: Experiment, job_name: str, workload_sha256: str) -> dict[s
         "buffering": experiment.buffering.model_dump(mode="json", by_alias=True),
         **experiment.model_dump(mode="json", by_alias=True, include=_FABRIC_KEYS),
         "scaling": experiment.scaling.model_dump(mode="json", by_alias=True, exclude=_NOT_OF_A_RUN),
-        "background": [one.model_dump(mode="json", by_alias=True) for one in experiment.background],
+        "background": [entry.model_dump(mode="json", by_alias=True) for entry in experiment.background],
         "job_name": job_name,
         "job": job_facts(experiment.jobs[job_name]),
         "workload_sha256": workload_sha256,
@@ -34,12 +34,12 @@ def facts(experiment: Experiment, job_name: str, workload_sha256: str) -> dict[s
 
 
 def job_facts(job: Job) -> dict[str, Any]:
-    """What a job says of itself."""
+    """Facts of a job that define its runs."""
     return job.model_dump(mode="json", by_alias=True, exclude=_SAID_ABOVE)
 
 
 def content_hash(workload: Workload, folder: Path) -> str:
-    """Of the workload's file and of the training script that it names."""
+    """Hash of the workload's file and of the training script that it names."""
     files = [folder / f"{workload.name}.yaml"]
     files += [folder / workload.script] if isinstance(workload, Training) else []
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
