@@ -14,7 +14,7 @@ PHASES = ("preflight", "backup", "diff", "apply", "read", "confirm", "restore", 
 """Task files of a system that has its own way: switch_configs/<system>/tasks/<phase>.yml."""
 
 LINES_ROLE = "switch_lines"
-"""The role of systems that take configuration line by line: their tasks/main.yml names it, and it carries out every phase."""
+"""The role of systems that take their configuration line by line: tasks/main.yml of these names it."""
 LINES_PARTS = ("look", "pending", "compare", "apply", "accept", "reject", "restore", "counters")
 """Task files that this role asks of such a system."""
 
