@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from dlcp.frameworks.pytorch.training.compute_pace import Pace
+from dlcp.frameworks.compute_pace import Pace
 
 FORWARD_S, BACKWARD_S = (0.01, 0.02), (0.03, 0.04)
 

@@ -4,7 +4,7 @@ A script offers, without importing its framework at module level,
     LAYERS: tuple[tuple[str, int], ...]      (name, parameters) of every layer, input side first
     preload() -> None                        load the data set and run one step, so that a job's first step is as its
                                              others, and forked agents start in milliseconds
-    job(options: JobOptions) -> TrainingJob  the job of one rank
+    job(options: JobOptions)                 the job of one rank, as its framework has it (dlcp.frameworks)
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from dlcp.errors import Problem
+from dlcp.frameworks import framework_of
+from dlcp.frameworks.base import Framework
 from dlcp.model.workload import Shards
 from dlcp.paths import WORKLOADS
 
@@ -57,14 +59,20 @@ def load_script(name: str) -> ModuleType:
     return module
 
 
+def framework_of_script(name: str) -> Framework:
+    """The framework that the script workloads/NAME imports. Problem when it imports none, or several."""
+    try:
+        return framework_of((WORKLOADS / name).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise Problem(name, str(error), "see docs/add-a-framework.md") from error
+
+
 def warm_script(name: str) -> ModuleType:
     """The same, with its framework and data loaded, on one thread, and one step run: seconds, but in what was forked
     from a process that has done it."""
-    from dlcp.frameworks.pytorch.training.training_job import use_one_thread
-
     script = load_script(name)
     if name not in _warm:
-        use_one_thread()
+        framework_of_script(name).use_one_thread()
         script.preload()
         _warm.add(name)
     return script

@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlcp.agents import records
 from dlcp.agents.costs import CostMeter
@@ -29,17 +29,15 @@ from dlcp.agents.process import probes, profile_job
 from dlcp.agents.process.background import HostTraffic
 from dlcp.agents.process.hello import introduction
 from dlcp.agents.process.rank_factory import make_server, make_worker, note_coding, place_of
-from dlcp.agents.scripts import warm_script
+from dlcp.agents.scripts import framework_of_script, warm_script
 from dlcp.errors import Problem
+from dlcp.frameworks.compute_pace import Pace
 from dlcp.model.workload import TransportSettings
 from dlcp.traffic.plan import TrafficSpec
 from dlcp.transport.aggregation.interfaces import GradientServer, GradientWorker, Rank
 from dlcp.transport.aggregation.parameter_server import Iteration, Server, parameters_crc32
 from dlcp.transport.contract.endpoint import Endpoint, Floats, TransportError
 from dlcp.transport.factory import meet, open_endpoint, source_ports
-
-if TYPE_CHECKING:
-    from dlcp.frameworks.pytorch.training.compute_pace import Pace
 
 READ_BYTES = 65_536
 
@@ -227,15 +225,13 @@ class Agent:
     def _worker_runner(self, spec: JobSpec, worker: GradientWorker) -> Callable[[float], list[Iteration]]:
         tensors = spec.tensors(self._settings)
         if spec.kind == "training":
-            from dlcp.frameworks.pytorch import Trainer
-            from dlcp.frameworks.pytorch.training.compute_pace import Pace
-
             if spec.compute_s:
                 forward_s = [layer.forward_s for layer in spec.layers]
                 backward_s = [layer.backward_s for layer in spec.layers]
                 self._pace = Pace(forward_s, backward_s, self._deadlines.sleep_until)
             snapshots = spec.snapshots_of(self._rank)
-            trainer = Trainer(self._training, worker, tensors, spec.iterations, snapshots, self._pace)
+            framework = framework_of_script(spec.script)
+            trainer = framework.training(self._training, worker, tensors, spec.iterations, snapshots, self._pace)
             self._evaluate = trainer.evaluate
             return lambda at: trainer.run(at, self._on_iteration)
         gradient = profile_job.synthetic_gradient(spec, self._rank)

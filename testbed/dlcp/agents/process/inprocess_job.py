@@ -17,7 +17,7 @@ import numpy.typing as npt
 from dlcp.agents.job_spec import JobSpec
 from dlcp.agents.process.rank_factory import optimizer
 from dlcp.agents.records import Columns
-from dlcp.agents.scripts import warm_script
+from dlcp.agents.scripts import framework_of_script, warm_script
 from dlcp.model.loading.mask_file import read_recording, recording_path
 from dlcp.model.masks import MaskSettings
 from dlcp.model.workload import TransportSettings
@@ -49,8 +49,6 @@ class InProcessJob:
     """
 
     def __init__(self, spec: JobSpec, settings: TransportSettings) -> None:
-        from dlcp.frameworks.pytorch.training.inprocess_workers import Together
-
         assert settings.mask is not None, "settings of a masked scheme"
         self._spec = spec.model_copy(update={"learning_rate": spec.learning_rate * (1 - settings.mask.damped)})
         self._settings = settings
@@ -61,7 +59,7 @@ class InProcessJob:
         script = warm_script(spec.script)
         jobs = [script.job(spec.options(worker)) for worker in range(workers)]
         self._parameters: Floats = jobs[0].initial_parameters()
-        self._together = Together(jobs, self._parameters, self._tensors)
+        self._together = framework_of_script(spec.script).all_workers(jobs, self._parameters, self._tensors)
         self._rows = self._packing.empty(workers)
         self._before = self._packing.empty(workers) if settings.holes == "last" else None
         shape = (spec.iterations, workers, len(self._tensors))

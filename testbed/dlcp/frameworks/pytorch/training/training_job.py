@@ -16,20 +16,15 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from dlcp.frameworks.compute_pace import Pace
 from dlcp.frameworks.pytorch.servers.flat_parameters import Piece, pieces
 from dlcp.frameworks.pytorch.servers.gradient_pusher import Pusher
-from dlcp.frameworks.pytorch.training.compute_pace import Pace
 from dlcp.transport.aggregation.interfaces import GradientWorker
 from dlcp.transport.aggregation.parameter_server import Iteration, parameters_crc32
 from dlcp.transport.contract.endpoint import Floats
 from dlcp.transport.contract.tensors import Tensor
 
 EVALUATION_BATCH = 250
-
-
-def use_one_thread() -> None:
-    """Agents share the machine's cores: torch's threads of several workers would fight over them."""
-    torch.set_num_threads(1)
 
 
 @dataclass(frozen=True)
