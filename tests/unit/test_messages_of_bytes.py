@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from loopback import TCP, ranks
+from virtual_time import MS, NO_LIMIT, US, Key, Node, Packet, World
 
 from dlcp.model.workload import TransportSettings
+from dlcp.transport._native import lib
 from dlcp.transport.contract.endpoint import (
     Bound,
     Completion,
@@ -86,3 +88,31 @@ def test_bytes__are_not_added(pair: list[Endpoint]) -> None:
 def test_bytes__cannot_be_droppable_over_dlcp() -> None:
     with ranks(DLCP, 1, 1) as (worker, _), pytest.raises(ValueError, match="uint8 has no magnitude"):
         worker.declare(0, 8, queue=3, dtype="uint8", droppable=Droppable.SMALL)
+
+
+@pytest.mark.parametrize("bound_ppm", [0, 300_000])
+def test_bytes__of_a_network_that_loses_miss_no_more_than_their_bound(bound_ppm: int) -> None:
+    """Every fifth packet of data is lost at its first transmission. What is missing is whole packets of zeros."""
+    size = 100 * 1440 + 7
+    sent = np.random.default_rng(3).integers(1, 256, size, np.uint8)
+    got = np.full(size, 9, np.uint8)
+    lost: set[int] = set()
+
+    def network(world: World, packet: Packet) -> None:
+        offset = int.from_bytes(packet.data[16:20], "big")
+        if packet.type == lib.DLCP_DATA and offset % 7200 == 0 and offset not in lost:
+            lost.add(offset)
+        else:
+            world.deliver(packet, world.now_ns + 300 * US)
+
+    world = World({rank: Node(rank, [1 - rank]) for rank in (0, 1)}, network)
+    for node in world.nodes.values():
+        node.declare(0, size, (bound_ppm, 0), energy_ppm=(NO_LIMIT, NO_LIMIT), dtype=lib.DLCP_UINT8)
+    world.nodes[1].receive(0, Key(0, 0), got, 0)
+    world.nodes[0].send(1, Key(0, 0), sent, 0)
+    world.run(5_000 * MS, lambda: not any(node.under_way() for node in world.nodes.values()))
+    (done,) = world.nodes[1].done
+    missing = got == 0
+    assert len(lost) == 21
+    assert np.array_equal(got[~missing], sent[~missing])
+    assert missing.sum() == done.lost_bytes == (0 if bound_ppm == 0 else 20 * 1440 + 7)
