@@ -15,6 +15,7 @@ from dlcp.model.workload import TransportSettings
 from dlcp.transport.aggregation.coded_tensors import CodedJob
 from dlcp.transport.aggregation.interfaces import GradientServer, GradientWorker
 from dlcp.transport.contract.bounds import Bounds
+from dlcp.transport.contract.clock import HOST_CLOCK, Clock
 from dlcp.transport.contract.endpoint import RELIABLE, Bound, Dtype, Endpoint, Floats, Leg
 from dlcp.transport.contract.optimizer import Sgd
 from dlcp.transport.contract.tensors import Tensor
@@ -101,6 +102,7 @@ class Place:
     """A rank that is about to take part: what it is told, and its own parameters (the same values at every rank).
 
     optimizer: what is applied to the mean gradient. record_holes: note which packets of each push never came.
+    clock: where its worker or server reads the time; no other clock is read.
     """
 
     traffic: Traffic
@@ -110,6 +112,7 @@ class Place:
     optimizer: Sgd
     seed: int
     record_holes: bool = False
+    clock: Clock = HOST_CLOCK
 
 
 class Pattern(ABC):

@@ -59,12 +59,13 @@ class ParameterServer(Pattern):
             job, update = traffic.coded, place.optimizer
             compressors = job.compressors(place.rank, place.seed, update.momentum)
             return CompressedWorker(
-                place.endpoint, job, compressors, servers, place.parameters, job.update(update), bounds=bounds
-            )
+                place.endpoint, job, compressors, servers, place.parameters, job.update(update), bounds=bounds,
+                clock=place.clock,
+            )  # fmt: skip
         if settings.phases is not None:
-            return PhaseWorker(place.endpoint, tensors, servers, place.parameters, settings, bounds)
+            return PhaseWorker(place.endpoint, tensors, servers, place.parameters, settings, bounds, clock=place.clock)
         declare(place.endpoint, tensors, settings)
-        return Worker(place.endpoint, tensors, servers, place.parameters, bounds=bounds)
+        return Worker(place.endpoint, tensors, servers, place.parameters, bounds=bounds, clock=place.clock)
 
     def server(self, place: Place) -> GradientServer:
         """Make the server that the settings' compression or phases need, or the plain one."""
@@ -79,17 +80,17 @@ class ParameterServer(Pattern):
         if settings.compression is not None:
             job = traffic.coded
             compressors = job.compressors(-1, place.seed, 0.0)
-            return CompressedServer(place.endpoint, job, compressors, index, workers, bounds=bounds)
+            return CompressedServer(place.endpoint, job, compressors, index, workers, bounds=bounds, clock=place.clock)
         if settings.phases is not None:
             return PhaseServer(
                 place.endpoint, tensors, index, workers, place.parameters, place.optimizer, settings, bounds,
-                record_holes=place.record_holes,
+                record_holes=place.record_holes, clock=place.clock,
             )  # fmt: skip
         declare(place.endpoint, tensors, settings)
         return Server(
             place.endpoint, tensors, index, workers, place.parameters, place.optimizer,
             bounds=bounds, holes=settings.holes, record_holes=place.record_holes,
-            closing=EarlyClosing(settings.early_close) if settings.early_close else None,
+            closing=EarlyClosing(settings.early_close) if settings.early_close else None, clock=place.clock,
         )  # fmt: skip
 
 

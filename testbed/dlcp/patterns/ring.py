@@ -75,7 +75,7 @@ class Ring(Pattern):
         traffic = place.traffic
         return RingWorker(
             place.endpoint, traffic.tensors, place.rank, traffic.workers, place.parameters, place.optimizer,
-            traffic.settings, bounds=traffic.bounds,
+            traffic.settings, bounds=traffic.bounds, clock=place.clock,
         )  # fmt: skip
 
 

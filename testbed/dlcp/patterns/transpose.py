@@ -55,7 +55,7 @@ class Transpose(Pattern):
         traffic = place.traffic
         return TransposeWorker(
             place.endpoint, traffic.tensors, place.rank, traffic.workers, place.parameters, place.optimizer,
-            traffic.settings, traffic.bounds,
+            traffic.settings, traffic.bounds, clock=place.clock,
         )  # fmt: skip
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from itertools import pairwise
@@ -19,6 +18,7 @@ import numpy as np
 
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.aggregation.ring import AllReduced, chunk_cuts
+from dlcp.transport.contract.clock import HOST_CLOCK, Clock
 from dlcp.transport.contract.endpoint import Completion, Floats
 from dlcp.transport.contract.optimizer import Optimizer
 from dlcp.transport.contract.tensors import Tensor
@@ -37,11 +37,17 @@ class AllReduceWorker(ABC):
     """
 
     def __init__(
-        self, tensors: list[Tensor], parameters: Floats, optimizer: Optimizer, stall_timeout_s: float = STALL_TIMEOUT_S
+        self,
+        tensors: list[Tensor],
+        parameters: Floats,
+        optimizer: Optimizer,
+        stall_timeout_s: float = STALL_TIMEOUT_S,
+        clock: Clock = HOST_CLOCK,
     ) -> None:
         self.parameters = parameters
         self.gradient = np.zeros_like(parameters)
-        self.patience = Patience(stall_timeout_s)
+        self.patience = Patience(stall_timeout_s, clock=clock)
+        self._clock = clock
         self.codec_s: dict[int, float] = {}
         self._tensors = tensors
         self._optimizer = optimizer
@@ -113,7 +119,7 @@ class AllReduceWorker(ABC):
 
     def _coded(self, iteration: int, before_s: float) -> float:
         """Note what this thread spent on coding since an instant of its own clock."""
-        took_s = time.thread_time() - before_s
+        took_s = self._clock.thread_s() - before_s
         with self._changed:
             self.codec_s[iteration] = self.codec_s.get(iteration, 0.0) + took_s
         return took_s

@@ -8,7 +8,6 @@ server holds none. A method may take several such rounds for a tensor.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +19,7 @@ from dlcp.transport.aggregation.parameter_server import ServedRank
 from dlcp.transport.aggregation.ring import AllReduced
 from dlcp.transport.compression.base import Code, Compressor
 from dlcp.transport.contract.bounds import Bounds
+from dlcp.transport.contract.clock import HOST_CLOCK, Clock
 from dlcp.transport.contract.endpoint import Completion, Endpoint, Floats, Leg, MessageKey, Values
 from dlcp.transport.contract.optimizer import Optimizer
 from dlcp.transport.contract.values import held_as
@@ -45,8 +45,9 @@ class CompressedWorker(AllReduceWorker):
         *,
         bounds: Bounds | None = None,
         stall_timeout_s: float = STALL_TIMEOUT_S,
+        clock: Clock = HOST_CLOCK,
     ) -> None:
-        super().__init__(job.tensors, parameters, optimizer, stall_timeout_s)
+        super().__init__(job.tensors, parameters, optimizer, stall_timeout_s, clock)
         self._completions: list[Completion] = []
         self._endpoint = endpoint
         self._job = job
@@ -69,7 +70,7 @@ class CompressedWorker(AllReduceWorker):
         return self._completions
 
     def _start(self, tensor: int, iteration: int, gradient: Floats) -> float:
-        before_s = time.thread_time()
+        before_s = self._clock.thread_s()
         code = self._compressors[tensor].first(iteration, gradient)
         took_s = self._coded(iteration, before_s)
         self._exchange(iteration, tensor, 0, code)
@@ -92,7 +93,7 @@ class CompressedWorker(AllReduceWorker):
         iteration, number = completion.key.iteration, completion.key.tensor
         tensor, round_ = self._job.place(number)
         compressor, answer = self._compressors[tensor], _arrived(self._answers[number], completion)
-        before_s = time.thread_time()
+        before_s = self._clock.thread_s()
         if round_ + 1 < len(compressor.exchanges):
             code = compressor.next(iteration, round_ + 1, answer)
             self._coded(iteration, before_s)
@@ -100,7 +101,7 @@ class CompressedWorker(AllReduceWorker):
             return None
         self._means[tensor] = compressor.decode(iteration, answer)
         self._coded(iteration, before_s)
-        return AllReduced(tensor, iteration, 0, 0.0, 0, completion.start_s, time.monotonic())
+        return AllReduced(tensor, iteration, 0, 0.0, 0, completion.start_s, self._clock.now_s())
 
     def _exchange(self, iteration: int, tensor: int, round_: int, code: Values) -> None:
         """Expect a round's answer, and send its code."""
@@ -151,8 +152,9 @@ class CompressedServer(ServedRank):
         *,
         bounds: Bounds | None = None,
         stall_timeout_s: float = STALL_TIMEOUT_S,
+        clock: Clock = HOST_CLOCK,
     ) -> None:
-        super().__init__(endpoint, job.tensors, stall_timeout_s)
+        super().__init__(endpoint, job.tensors, stall_timeout_s, clock=clock)
         self.codec_s = 0.0
         self._job = job
         self._compressors = compressors
@@ -208,9 +210,9 @@ class CompressedServer(ServedRank):
         """Merge a round's codes, expect the next ones, send the answer to all."""
         at, compressor = self._progress[tensor], self._compressors[tensor]
         iteration, round_ = at.iteration, at.round
-        before_s = time.thread_time()
+        before_s = self._clock.thread_s()
         merged = compressor.merge(iteration, round_, [self._codes[tensor][worker] for worker in self._workers])
-        self.codec_s += time.thread_time() - before_s
+        self.codec_s += self._clock.thread_s() - before_s
         last = round_ + 1 == len(compressor.exchanges)
         at.iteration, at.round = (iteration + 1, 0) if last else (iteration, round_ + 1)
         at.missing = set(self._workers)

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.aggregation.ltp import EarlyClosing
 from dlcp.transport.contract.bounds import Bounds
+from dlcp.transport.contract.clock import HOST_CLOCK, Clock
 from dlcp.transport.contract.endpoint import Bound, Completion, Counts, Endpoint, Floats, Leg, MessageKey, Placement
 from dlcp.transport.contract.optimizer import Optimizer
 from dlcp.transport.contract.tensors import Tensor
@@ -98,10 +99,16 @@ class ServedRank(ABC):
     """
 
     def __init__(
-        self, endpoint: Endpoint, tensors: list[Tensor], stall_timeout_s: float, bounds: Bounds | None = None
+        self,
+        endpoint: Endpoint,
+        tensors: list[Tensor],
+        stall_timeout_s: float,
+        bounds: Bounds | None = None,
+        clock: Clock = HOST_CLOCK,
     ) -> None:
         self.completions: list[Completion] = []
-        self.patience = Patience(stall_timeout_s)
+        self.patience = Patience(stall_timeout_s, clock=clock)
+        self._clock = clock
         self._endpoint = endpoint
         self._tensors = tensors
         self._bounds = bounds
@@ -149,8 +156,9 @@ class Worker(ServedRank):
         *,
         bounds: Bounds | None = None,
         stall_timeout_s: float = STALL_TIMEOUT_S,
+        clock: Clock = HOST_CLOCK,
     ) -> None:
-        super().__init__(endpoint, tensors, stall_timeout_s, bounds)
+        super().__init__(endpoint, tensors, stall_timeout_s, bounds, clock)
         self.parameters = parameters
         self.gradient = np.zeros_like(parameters)
         self._servers = servers
@@ -240,8 +248,9 @@ class Server(ServedRank):
         record_holes: bool = False,
         closing: EarlyClosing | None = None,
         stall_timeout_s: float = STALL_TIMEOUT_S,
+        clock: Clock = HOST_CLOCK,
     ) -> None:
-        super().__init__(endpoint, tensors, stall_timeout_s, bounds)
+        super().__init__(endpoint, tensors, stall_timeout_s, bounds, clock)
         self.parameters = parameters
         self.holes: list[Hole] = []
         self._workers = workers

@@ -9,13 +9,13 @@ every link carries one of them at any time, and a hop is sent on the moment it i
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 
+from dlcp.transport.contract.clock import HOST_CLOCK, Clock
 from dlcp.transport.contract.endpoint import (
     RELIABLE,
     Bound,
@@ -119,6 +119,7 @@ class RingAllReduce:
         average: bool = False,
         note_completions: bool = False,
         shared_numbers: bool = False,
+        clock: Clock = HOST_CLOCK,
     ) -> None:
         if not 0 <= rank < size:
             raise ValueError(f"a ring of {size} has no rank {rank}")
@@ -128,6 +129,7 @@ class RingAllReduce:
         self.completions: list[Completion] = []
         self._note_completions = note_completions
         self._endpoint = endpoint
+        self._clock = clock
         self._bound = bound
         self._holes = holes
         self._average = average
@@ -176,7 +178,7 @@ class RingAllReduce:
         with self._changed:
             shape = self._fitting(tensor, data)
             per_hop = hop_bound(self._bound if bound is None else bound, self.size)
-            run = _Run(shape, iteration, data, per_hop, time.monotonic(), self._all_messages(shape), {})
+            run = _Run(shape, iteration, data, per_hop, self._clock.now_s(), self._all_messages(shape), {})
             self._runs[tensor] = run
             if self.size == 1:
                 run.end_s = run.start_s
@@ -196,13 +198,13 @@ class RingAllReduce:
 
         TransportError when a neighbour is gone.
         """
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = self._clock.now_s() + timeout_s
         while True:
             with self._changed:
                 if self.size == 1:
                     self._changed.wait_for(lambda: self._over, timeout_s)
                 found, self._over = self._over, []
-            left_s = deadline_s - time.monotonic()
+            left_s = deadline_s - self._clock.now_s()
             if found or left_s < 0 or self.size == 1:
                 return found
             self._take(self._endpoint.wait(left_s))

@@ -6,6 +6,7 @@ from dlcp.model.workload import TransportSettings
 from dlcp.transport.aggregation.all_reduce_worker import AllReduceWorker, chunks_must_arrive
 from dlcp.transport.aggregation.ring import AllReduced, RingAllReduce
 from dlcp.transport.contract.bounds import Bounds
+from dlcp.transport.contract.clock import HOST_CLOCK, Clock
 from dlcp.transport.contract.endpoint import Bound, Completion, Endpoint, Floats
 from dlcp.transport.contract.optimizer import Optimizer
 from dlcp.transport.contract.tensors import Tensor
@@ -32,14 +33,15 @@ class RingWorker(AllReduceWorker):
         *,
         bounds: Bounds | None = None,
         stall_timeout_s: float = STALL_TIMEOUT_S,
+        clock: Clock = HOST_CLOCK,
     ) -> None:
         if settings.holes == "last":
             raise ValueError("a ring sums on the way: it has no worker's last gradient to put into a hole")
-        super().__init__(tensors, parameters, optimizer, stall_timeout_s)
+        super().__init__(tensors, parameters, optimizer, stall_timeout_s, clock)
         self._bounds = bounds
         self._ring = RingAllReduce(
             endpoint, rank, size, bound=Bound(settings.loss_bound, settings.energy_bound), holes=settings.holes,
-            average=True, note_completions=True,
+            average=True, note_completions=True, clock=clock,
         )  # fmt: skip
         for number, tensor in enumerate(tensors):
             self._ring.declare(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
@@ -20,6 +19,7 @@ import numpy as np
 from dlcp.transport.aggregation.optireduce_timeouts import StageTimes
 from dlcp.transport.aggregation.ring import AllReduced, chunk_cuts
 from dlcp.transport.contract.bounds import Bounds
+from dlcp.transport.contract.clock import HOST_CLOCK, Clock
 from dlcp.transport.contract.endpoint import (
     RELIABLE,
     Bound,
@@ -111,6 +111,7 @@ class TransposeAllReduce:
         holes: Literal["zero", "rescale", "last"] = "zero",
         at_once: int = 0,
         times: StageTimes | None = None,
+        clock: Clock = HOST_CLOCK,
     ) -> None:
         if not 0 <= rank < size or size < 2:
             raise ValueError(f"a transpose all-reduce of {size} has no rank {rank}, or nobody to talk to")
@@ -118,6 +119,7 @@ class TransposeAllReduce:
         self.size = size
         self.completions: list[Completion] = []
         self._endpoint = endpoint
+        self._clock = clock
         self._bounds = bounds
         self._holes = holes
         self._at_once = at_once or 2 * size
@@ -157,7 +159,7 @@ class TransposeAllReduce:
         """Begin to reduce data, which must not change until the tensor `is_free`. Iterations of a tensor come in order,
         one at a time, the same at every rank. ValueError for a tensor that is unknown or under way, or other data."""
         with self._changed:
-            shape, now_s = self._fitting(tensor, data), time.monotonic()
+            shape, now_s = self._fitting(tensor, data), self._clock.now_s()
             pieces = set(self._others) if shape.holds(self.rank) else set()
             results = {owner for owner in self._others if shape.holds(owner)}
             stages = {Leg.PUSH: _Stage(now_s, pieces), Leg.PULL: _Stage(now_s, results)}
@@ -302,7 +304,7 @@ class TransposeAllReduce:
             return
         self._reduce(tensor, run)
         run.to_send.extend((Leg.PULL, peer) for peer in self._others)
-        run.stages[Leg.PULL].start_s = time.monotonic()
+        run.stages[Leg.PULL].start_s = self._clock.now_s()
         if self._is_timed(run.iteration):
             self._expect_results(tensor, run)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from dlcp.transport.aggregation.optireduce_timeouts import StageTimes
 from dlcp.transport.aggregation.ring import AllReduced
 from dlcp.transport.aggregation.transpose import TransposeAllReduce
 from dlcp.transport.contract.bounds import Bounds
+from dlcp.transport.contract.clock import HOST_CLOCK, Clock
 from dlcp.transport.contract.endpoint import Completion, Endpoint, Floats
 from dlcp.transport.contract.optimizer import Optimizer
 from dlcp.transport.contract.tensors import Tensor
@@ -39,12 +39,14 @@ class TransposeWorker(AllReduceWorker):
         bounds: Bounds,
         *,
         stall_timeout_s: float = STALL_TIMEOUT_S,
+        clock: Clock = HOST_CLOCK,
     ) -> None:
-        super().__init__(tensors, parameters, optimizer, stall_timeout_s)
+        super().__init__(tensors, parameters, optimizer, stall_timeout_s, clock)
         self.stage_times = None if settings.time_bounds is None else StageTimes(settings.time_bounds)
         self._transpose = TransposeAllReduce(
-            endpoint, rank, size, bounds, holes=settings.holes, at_once=settings.at_once, times=self.stage_times
-        )
+            endpoint, rank, size, bounds, holes=settings.holes, at_once=settings.at_once, times=self.stage_times,
+            clock=clock,
+        )  # fmt: skip
         self._codes: dict[int, tuple[Rotation, Floats]] = {}
         if settings.hadamard:  # a tensor's number is a seed that all ranks know
             self._codes = {
@@ -72,7 +74,7 @@ class TransposeWorker(AllReduceWorker):
         if tensor not in self._codes:
             self._transpose.start(tensor, iteration, gradient)
             return 0.0
-        began_s = time.thread_time()
+        began_s = self._clock.thread_s()
         rotation, code = self._codes[tensor]
         rotation.encode(gradient, code)
         took_s = self._coded(iteration, began_s)
@@ -90,7 +92,7 @@ class TransposeWorker(AllReduceWorker):
     def _mean(self, done: AllReduced) -> Floats:
         mean = self._transpose.result(done.tensor)
         if done.tensor in self._codes:
-            began_s = time.thread_time()
+            began_s = self._clock.thread_s()
             self._codes[done.tensor][0].decode(mean)
             self._coded(done.iteration, began_s)
         return mean

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dlcp.transport.contract.clock import HOST_CLOCK, Clock
 from dlcp.transport.contract.endpoint import TransportError
 
 STALL_TIMEOUT_S = 60.0
@@ -18,10 +18,11 @@ _NAMED = 4
 @dataclass
 class Patience:
     """How long a rank waits: stall_timeout_s without anything new, and not beyond the instant give_up_at_s
-    (CLOCK_MONOTONIC)."""
+    of the clock."""
 
     stall_timeout_s: float = STALL_TIMEOUT_S
     give_up_at_s: float = math.inf
+    clock: Clock = HOST_CLOCK
 
     def wait_until(
         self, done: Callable[[], bool], progress: Callable[[float], bool], missing: Callable[[], list[str]]
@@ -32,7 +33,7 @@ class Patience:
         missing: the messages that are waited for, in words. TransportError when patience is over.
         """
         while not done():
-            left_s = self.give_up_at_s - time.monotonic()
+            left_s = self.give_up_at_s - self.clock.now_s()
             found = progress(max(0.0, min(self.stall_timeout_s, left_s)))
             if (not found or left_s <= 0) and not done():
                 timely = left_s > self.stall_timeout_s
