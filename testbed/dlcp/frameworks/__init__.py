@@ -21,8 +21,8 @@ def framework_of(source: str) -> Framework:
     imported = {module.split(".")[2] for module in _imports(source) if module.startswith(f"{__name__}.")}
     used = sorted(imported & set(names()))
     if len(used) != 1:
-        found = " and ".join(used) or "none"
-        raise ValueError(f"it imports {found} of {__name__}, and needs exactly one; known: {', '.join(names())}")
+        imports = " and ".join(used) or "none"
+        raise ValueError(f"it imports {imports} of {__name__}, and needs exactly one; known: {', '.join(names())}")
     module = importlib.import_module(f"{__name__}.{used[0]}")
     framework = getattr(module, "FRAMEWORK", None)
     if not isinstance(framework, Framework):

@@ -1,4 +1,4 @@
-"""What a training framework offers to agents, so that they need not know which one a training script uses."""
+"""The interface of a training framework to agents, so that they need not know which one a training script uses."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ class Pace:
     forward_s, backward_s: what each layer takes, input side first, seconds of this host. sleep_until: waits for an
     instant (CLOCK_MONOTONIC), and returns at once when it has passed.
 
-    A layer's compute is over at its instant: what is done sooner waits. What is done later goes on at once, and the
+    A layer's compute is over at its instant: what is done earlier waits. What is done later goes on at once, and the
     timeline stays, so that the next layer may catch up; the iteration counts as one that overran, whether its computing
     took too long, a call into the transport, or the wait for a core that others had.
     """

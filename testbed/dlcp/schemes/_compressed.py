@@ -41,8 +41,8 @@ class CompressedTcp(TcpTuned):
         return self
 
     def transport(self, scaling: Scaling) -> TransportSettings:
-        own = set(compressor_class(self.method).knobs_class.model_fields)
-        knobs = self.model_dump(mode="json", include=own)
+        names = set(compressor_class(self.method).knobs_class.model_fields)
+        knobs = self.model_dump(mode="json", include=names)
         compression = Compression(method=self.method, step_share=self.step_share, knobs=knobs)
         return super().transport(scaling).model_copy(update={"compression": compression})
 

@@ -13,8 +13,8 @@ class Dense(Compressor[Knobs]):
 
     @classmethod
     def plan(cls, knobs: Knobs, share: Share) -> tuple[Exchange, ...]:
-        whole = Code(share.elements, "float32")
-        return (Exchange(whole, whole),)
+        vector = Code(share.elements, "float32")
+        return (Exchange(vector, vector),)
 
     def first(self, iteration: int, gradient: Floats) -> Values:
         return gradient.copy()

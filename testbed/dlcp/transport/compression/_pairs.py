@@ -16,7 +16,7 @@ Indices = npt.NDArray[np.intp]
 
 
 def union_code(pairs: int, elements: int, fixed: bool) -> Code:
-    """What carries the union of so many pairs of a vector: never more than the vector itself. fixed: always as much."""
+    """Return the code that carries the union of so many pairs of a vector: never more than the vector itself. fixed: always as much."""
     return Code(min(2 * pairs, elements), "float32", variable=not fixed)
 
 
@@ -57,9 +57,9 @@ def get_union(answer: Values, elements: int) -> Floats:
     """The dense vector that put_union made a code of."""
     if answer.size == elements:
         return answer.copy()
-    found = np.zeros(elements, np.float32)
-    add_to(found, answer)
-    return found
+    dense = np.zeros(elements, np.float32)
+    add_to(dense, answer)
+    return dense
 
 
 class PairsCompressor(Compressor[K]):

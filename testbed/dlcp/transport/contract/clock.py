@@ -10,7 +10,7 @@ class Clock(Protocol):
     """Instants and CPU time, in seconds."""
 
     def now_s(self) -> float:
-        """Return the instant, on the clock that the transport's completions are told in."""
+        """Return the instant, on the clock that the transport's completions give."""
 
     def thread_s(self) -> float:
         """Return the CPU time that the calling thread has used."""
