@@ -16,7 +16,7 @@ Indices = npt.NDArray[np.intp]
 
 
 def union_code(pairs: int, elements: int, fixed: bool) -> Code:
-    """Return the code that carries the union of so many pairs of a vector: never more than the vector itself. fixed: always as much."""
+    """Return the code for the union of so many pairs of a vector, at most the vector itself. fixed: always as much."""
     return Code(min(2 * pairs, elements), "float32", variable=not fixed)
 
 
