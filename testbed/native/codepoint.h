@@ -26,8 +26,7 @@
 #define DLCP_ECN_CE 3u
 #define DLCP_ECN_MASK 3u
 
-/* The codepoint of a queue and precedence. Both must be in range: out of range gives best effort, never a neighbour.
- * R35. */
+/* R35: the codepoint of a queue and precedence. What is out of range gives best effort, never a neighbour's. */
 static inline uint8_t dlcp_dscp(uint32_t queue, uint32_t precedence)
 {
 	if (queue >= DLCP_QUEUES || precedence >= DLCP_PRECEDENCES)

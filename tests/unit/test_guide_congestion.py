@@ -21,7 +21,7 @@ FLAGS = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=undefin
 def test_guide__its_controller_is_found_by_its_name_and_halves_once_a_round_trip(tmp_path: Path) -> None:
     """10 packets; nothing proven while idle; one more a window; half at a loss, and no second time within its srtt."""
     if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed: apt install gcc")
+        pytest.skip("gcc is not installed; apt-get install gcc")
     source, program = tmp_path / "congestion_aimd.c", tmp_path / "toy"
     source.write_text(block(GUIDE, "c"), encoding="utf-8")
     sources = (source, CONGESTION / "congestion.c", HERE / "congestion_toy.c")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,7 +63,7 @@ def test_a_mistake(where: tuple[str, ...], value: Any, words: str) -> None:
 def test_a_template_that_makes_a_mistake_is_stopped(tmp_path: Any) -> None:
     folder = tmp_path / "sonic"
     folder.mkdir()
-    for file in SONIC.folder.iterdir():
+    for file in filter(Path.is_file, SONIC.folder.iterdir()):
         text = file.read_text(encoding="utf-8").replace("scheduler: {{", "shceduler: {{")
         (folder / file.name).write_text(text, encoding="utf-8")
     with pytest.raises(Problem, match="no such field: shceduler"):

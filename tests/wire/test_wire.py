@@ -13,6 +13,8 @@ from dlcp.transport._native import ffi, lib
 HEADER = struct.Struct(">BBHIIHBBIHHIHH")
 ACK = struct.Struct(">BBHIIIIII16s")
 VERSION = lib.DLCP_WIRE_VERSION
+ELEMENT_BYTES = (4, 2, 2, 1, 1)
+"""By dtype: float32, float16, bfloat16, uint8, and one that is not known."""
 
 
 def decode(data: bytes) -> tuple[int, object]:
@@ -26,7 +28,7 @@ def data_packet(count: int = 360, **fields: int) -> bytes:
     values |= {"offset": 720, "count": count, "step": 5, "sequence": 0xFFFFFFFF, "contributors": 1234, "energy": 56789}
     values |= {"dtype": lib.DLCP_FLOAT32} | fields
     values["leg"] |= values.pop("dtype") << 4
-    size = 4 if values["leg"] < 16 else 2
+    size = ELEMENT_BYTES[values["leg"] >> 4]
     return HEADER.pack(VERSION << 4 | lib.DLCP_DATA, *values.values()) + bytes(count * size)
 
 
@@ -75,7 +77,7 @@ uint = {bits: st.integers(0, 2**bits - 1) for bits in (8, 16, 32)}
 @given(
     flags=uint[8], source=uint[16], cookie=uint[32], iteration=uint[32], tensor=uint[16], leg=st.integers(0, 1),
     magnitude=uint[8], offset=uint[32], step=uint[16], sequence=uint[32], contributors=uint[16], energy=uint[16],
-    count=st.integers(1, 360), dtype=st.integers(0, 2),
+    count=st.integers(1, 360), dtype=st.integers(0, 3),
 )  # fmt: skip
 def test_what_is_encoded_is_decoded(**fields: int) -> None:
     data = data_packet(**fields)
@@ -96,9 +98,10 @@ def test_what_is_encoded_is_decoded(**fields: int) -> None:
         (data_packet()[:-1], lib.DLCP_WIRE_LENGTH),
         (data_packet() + b"\0", lib.DLCP_WIRE_LENGTH),
         (data_packet(leg=2), lib.DLCP_WIRE_FIELD),
-        (data_packet(dtype=3), lib.DLCP_WIRE_FIELD),
+        (data_packet(dtype=4), lib.DLCP_WIRE_FIELD),
         (data_packet(dtype=1)[:-1], lib.DLCP_WIRE_LENGTH),
         (data_packet(count=721, dtype=2), lib.DLCP_WIRE_FIELD),
+        (data_packet(count=1441, dtype=3), lib.DLCP_WIRE_FIELD),
         (data_packet(count=0), lib.DLCP_WIRE_FIELD),
         (data_packet(count=361), lib.DLCP_WIRE_FIELD),
         (bytes([VERSION << 4 | lib.DLCP_DONE]) + data_packet(count=1)[1:], lib.DLCP_WIRE_LENGTH),
@@ -115,7 +118,7 @@ def test_nothing_malformed_is_accepted(data: bytes, error: int) -> None:
 def test_any_bytes_decode_or_are_refused(data: bytes) -> None:
     code, header = decode(data)
     if code == 0 and header.type == lib.DLCP_DATA:  # type: ignore[attr-defined]
-        assert len(data) == 32 + (2 if header.dtype else 4) * header.count  # type: ignore[attr-defined]
+        assert len(data) == 32 + ELEMENT_BYTES[header.dtype] * header.count  # type: ignore[attr-defined]
 
 
 # R5
