@@ -111,6 +111,7 @@ def put_tool_back(lab: RunningLab, host: str, tool: str) -> None:
     lab.on(host, f"mv {path}.real {path}")
 
 
+@pytest.mark.long
 def test_set_up_and_restore(two_hosts: RunningLab) -> None:
     lab, before = two_hosts, states(two_hosts)
     file = write(lab, SETTINGS | ABSENT)

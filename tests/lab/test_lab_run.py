@@ -255,6 +255,7 @@ def test_a_link_that_goes_down_fails_the_run_in_time(star: RunningLab) -> None:
     await_agents(star, there=False)
 
 
+@pytest.mark.long
 def test_a_controller_that_is_killed_leaves_no_agent_on_any_host(star: RunningLab) -> None:
     deployed(star)
     path = write(star, "orphans", "DLCP", job={"iterations": LONG}, time_limit="60 s")

@@ -16,7 +16,7 @@ WITHOUT_ENGINE = {"traffic_lanes.c", "traffic_source.c", "traffic_sink.c"}
 
 # R100, R101
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed; apt-get install gcc")
-@pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])
+@pytest.mark.parametrize("sanitizers", ["address,undefined", pytest.param("thread", marks=pytest.mark.long)])
 def test_a_blocked_socket_harms_neither_memory_nor_liveness(tmp_path: Path, sanitizers: str) -> None:
     program = tmp_path / "engine_blocked"
     sources = [path for path in NATIVE.rglob("*.c") if path.name not in WITHOUT_ENGINE and ".bpf." not in path.name]

@@ -332,13 +332,21 @@ def test_load__a_result_without_a_regime_agrees_with_any_scale(experiment: Path)
     assert whys["dlcp-profile-0"] == "DLCP, profile: an older configuration"
 
 
-def test_faults_are_told_on_the_page(experiment: Path) -> None:
+def test_faults_are_told(experiment: Path) -> None:
     assert fault_lines(load(experiment)) == []
     for run in experiment.iterdir():
         had = json.loads((run / "result.json").read_text())
         edit(run, run=had["run"] | {"definition": {"faults": FAULTS}})
     results = load(experiment)
     assert fault_lines(results) == ["cut of l2 – s2, from 1 s of the job, for 400 ms"]
+
+
+@pytest.mark.long
+def test_faults_are_told_on_the_page(experiment: Path) -> None:
+    for run in experiment.iterdir():
+        had = json.loads((run / "result.json").read_text())
+        edit(run, run=had["run"] | {"definition": {"faults": FAULTS}})
+    results = load(experiment)
     assert "<li>cut of l2 – s2, from 1 s of the job, for 400 ms</li>" in page(compare(results), (), ())
 
 

@@ -218,6 +218,7 @@ def test_queues__show_marks_only_where_there_are_some(tmp_path: Path) -> None:
     assert html.count("What switches dropped and marked, all ports") == 2
 
 
+@pytest.mark.long
 def test_report__judges_the_lines_that_it_is_given(tmp_path: Path) -> None:
     root = make_results(tmp_path, repeats=1, iterations=2, tensors=1)
     line = Expectation(job=PROFILE, metric="jct_s", scheme="dlcp", against="TCP", relation="not-worse")

@@ -56,7 +56,9 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("workers", [(), pytest.param(("-n", "1"), marks=needs("xdist"))], ids=["alone", "xdist"])
+@pytest.mark.parametrize(
+    "workers", [(), pytest.param(("-n", "1"), marks=[needs("xdist"), pytest.mark.long])], ids=["alone", "xdist"]
+)
 def test_a_run_prints_the_list(workers: tuple[str, ...], tmp_path: Path) -> None:
     """A file that lacks a module of an extra is skipped; one that lacks another module is an error."""
     for name, source in FILES.items():
