@@ -1,4 +1,4 @@
-"""Every command that the README names does what it says: the cheap ones are run, the others must at least be parsed."""
+"""Every command of the README and its detail pages does what it says: cheap ones are run, others at least parsed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ from dlcp.paths import REPOSITORY
 from extras import needs
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+COMMANDS_PAGE = (REPOSITORY / "docs" / "commands.md").read_text(encoding="utf-8")
+LAYOUT_PAGE = (REPOSITORY / "docs" / "layout.md").read_text(encoding="utf-8")
 TABLE = re.findall(r"^\| `(dlcp [^`]+)` \| (.+) \|$", README, flags=re.MULTILINE)
-COMMANDS = [
+NAMED_COMMANDS = [
     *(command for command, _ in TABLE),
-    *(command for _, text in TABLE for command in re.findall(r"`(dlcp [^`]+)`", text)),
+    *re.findall(r"`(dlcp [^`]+)`", COMMANDS_PAGE),
     *re.findall(r"^    (dlcp [^#\n]*[^# \n]) +#", README, flags=re.MULTILINE),
     *re.findall(r"^[^|\n].*`(dlcp switch inventory [^`]+)`", README, flags=re.MULTILINE),
-    *(f"dlcp shell quickstart {option}" for option in re.findall(r"`(-c [^`]+)`", README)),
+    *(f"dlcp shell quickstart {option}" for option in re.findall(r"`(-c [^`]+)`", COMMANDS_PAGE)),
 ]
+COMMANDS = list(dict.fromkeys(NAMED_COMMANDS))
 EMULATES = ("dlcp run", "dlcp tune", "dlcp shell", "dlcp bench allreduce", "dlcp bench switch", "dlcp bench capacity",
             "dlcp switch verify", "dlcp doctor --calibrate", "dlcp lab", "dlcp hosts", "dlcp switch diff",
             "dlcp switch apply", "dlcp switch rollback", "dlcp masks", "dlcp verify")  # fmt: skip
@@ -32,7 +35,8 @@ EMULATES = ("dlcp run", "dlcp tune", "dlcp shell", "dlcp bench allreduce", "dlcp
 tests/bench, and in tests/unit/test_inprocess.py."""
 WHOLE_PAPER = "dlcp paper"
 """Takes an hour; a small one is made in tests/emulate."""
-MAKE_TARGETS = sorted(set(re.findall(r"(?:^ {4}|`)make ([a-z-]+)", README, flags=re.MULTILINE)))
+PAGES = README + COMMANDS_PAGE + LAYOUT_PAGE
+MAKE_TARGETS = sorted(set(re.findall(r"(?:^ {4}|`)make ([a-z-]+)", PAGES, flags=re.MULTILINE)))
 
 
 def test_the_table_names_every_command_and_no_other() -> None:
@@ -96,7 +100,7 @@ def test_what_is_linked_is_there(path: str) -> None:
     assert (REPOSITORY / path).exists()
 
 
-def test_folders_of_the_table_are_there() -> None:
-    folders = re.findall(r"^\| `([^`]+/)` \|", README, flags=re.MULTILINE)
-    assert len(folders) >= 5
+def test_folders_of_the_tables_are_there() -> None:
+    folders = re.findall(r"^\| `([^`]+/)` \|", README + LAYOUT_PAGE, flags=re.MULTILINE)
+    assert len(folders) >= 30
     assert [folder for folder in folders if not (REPOSITORY / folder).is_dir()] == []
