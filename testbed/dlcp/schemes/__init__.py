@@ -19,17 +19,17 @@ from dlcp.transport import compression
 def names() -> list[str]:
     """Every scheme's name: its file's name with `-` for `_`, those of its variants, and those of compressors. Imports
     all files of schemes."""
-    own = [name for file in _files() for name in (file, *_variants(_module(file)))]
-    return sorted([*own, *compression.names()])
+    named_in_files = [name for file in _files() for name in (file, *_variants(_module(file)))]
+    return sorted([*named_in_files, *compression.names()])
 
 
 def scheme_class(name: str) -> type[Scheme]:
-    """The class of a scheme. KeyError when no file, no variant and no compressor has that name."""
+    """Return the class of a scheme. KeyError when no file, no variant and no compressor has that name."""
     if name in compression.names():
         return scheme_of(name)
-    found = _module(name).SCHEME if name in _files() else _variants(_module(_base_of(name)))[name]
-    assert issubclass(found, Scheme), f"schemes: {name} is not a Scheme"
-    return found
+    scheme = _module(name).SCHEME if name in _files() else _variants(_module(_base_of(name)))[name]
+    assert issubclass(scheme, Scheme), f"schemes: {name} is not a Scheme"
+    return scheme
 
 
 def _files() -> list[str]:
@@ -43,8 +43,8 @@ def _module(file: str) -> ModuleType:
 
 
 def _variants(module: ModuleType) -> dict[str, type[Scheme]]:
-    found: dict[str, type[Scheme]] = getattr(module, "VARIANTS", {})
-    return found
+    variants: dict[str, type[Scheme]] = getattr(module, "VARIANTS", {})
+    return variants
 
 
 def _base_of(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What schemes on DLCP's engine ask of a network in which all data are alike: room for the packets that control."""
+"""The intent that schemes on DLCP's engine ask of a network that treats all data alike: room for control packets."""
 
 from __future__ import annotations
 

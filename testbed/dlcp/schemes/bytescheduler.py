@@ -55,8 +55,8 @@ class ByteScheduler(TcpTuned):
         partition = self.partition or job.bucket_bytes
         credit = self.credit or DEFAULT_CREDIT_PARTITIONS * partition
         if credit < TOLERANCE * partition:
-            what = f"{credit} B hold no partition, of {partition} B and up to {TOLERANCE:g} times that"
-            raise UnfitError("credit", what, "more credit, or smaller partitions")
+            reason = f"{credit} B hold no partition, of {partition} B and up to {TOLERANCE:g} times that"
+            raise UnfitError("credit", reason, "more credit, or smaller partitions")
         return super().for_job(job, workload).model_copy(update={"partition": partition, "credit": credit})
 
     def intent(self, port_buffer_bytes: int) -> QosIntent:

@@ -66,8 +66,8 @@ class Dblp(Scheme):
         """The preset as the workload's number, and how often to check."""
         pattern = pattern_of(job.pattern)
         if not pattern.sums_at_servers:
-            what = f"servers announce DBLP's bounds; job of {workload.name} is {pattern.a_name}"
-            raise UnfitError("loss_bound", what, "leave it out of this experiment")
+            reason = f"servers announce DBLP's bounds; job of {workload.name} is {pattern.a_name}"
+            raise UnfitError("loss_bound", reason, "leave it out of this experiment")
         every = self.check_every or max(2, job.iterations // 10)
         bound = resolved("loss_bound", self.loss_bound, workload)
         return self.model_copy(update={"loss_bound": bound, "check_every": every})

@@ -13,7 +13,7 @@ from dlcp.model.workload import HostSettings, TransportSettings
 from dlcp.schemes.tcp_tuned import TcpTuned
 
 TCP_QUEUE = 0
-"""Of a kernel's TCP packets, whose DSCP nobody sets."""
+"""Queue of a kernel's TCP packets, whose DSCP nobody sets."""
 
 
 class Dctcp(TcpTuned):
@@ -51,8 +51,8 @@ class Dctcp(TcpTuned):
 
     def hosts(self, scaling: Scaling) -> HostSettings:
         """See Scheme. Both ends ask for ECN."""
-        found = super().hosts(scaling)
-        return found.model_copy(update={"sysctls": found.sysctls | {"net.ipv4.tcp_ecn": "1"}})
+        settings = super().hosts(scaling)
+        return settings.model_copy(update={"sysctls": settings.sysctls | {"net.ipv4.tcp_ecn": "1"}})
 
 
 SCHEME = Dctcp

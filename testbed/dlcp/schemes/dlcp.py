@@ -320,13 +320,13 @@ def without(*parts: str) -> type[Dlcp]:
     if "drop" in parts:
         off.pop("drop_reliable", None)
     left = [words for part, (words, _) in PARTS.items() if part not in parts]
-    lacking = [PARTS[part][0] for part in parts]
+    removed = [PARTS[part][0] for part in parts]
     if left:
-        title = f"DLCP without {lacking[0]}" if len(parts) == 1 else f"DLCP: {', '.join(left)} alone"
+        title = f"DLCP without {removed[0]}" if len(parts) == 1 else f"DLCP: {', '.join(left)} alone"
     else:
         title = "DLCP's engine alone"
     mechanism = (
-        f"As DLCP, but without {', '.join(lacking)}: what is left is {', '.join([*left, 'repair by evidence'])}, and "
+        f"As DLCP, but without {', '.join(removed)}: what is left is {', '.join([*left, 'repair by evidence'])}, and "
         "control of the rate by delay."
     )
     if "loss" in parts and "drop" not in parts:
@@ -350,8 +350,8 @@ def resolved(knob: str, bound: float | str, workload: Workload) -> float:
     """A bound as a number. UnfitError for a preset that the workload does not name."""
     if bound == "strict":
         if workload.strict_loss_bound is None:
-            what = f"strict, but workload {workload.name} has no strict_loss_bound"
-            raise UnfitError(knob, what, "give a share such as 1 %, or add one to the workload's file, with its source")
+            gap = f"strict, but workload {workload.name} has no strict_loss_bound"
+            raise UnfitError(knob, gap, "give a share such as 1 %, or add one to the workload's file, with its source")
         return workload.strict_loss_bound
     return QUALITY_BOUND if bound == "quality" else number(bound)
 

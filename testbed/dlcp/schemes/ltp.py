@@ -60,8 +60,8 @@ class Ltp(Scheme):
         """Loss is for gradients on their way to a parameter server."""
         pattern = pattern_of(job.pattern)
         if not pattern.sums_at_servers:
-            what = f"LTP closes what workers send to parameter servers; job of {workload.name} is {pattern.a_name}"
-            raise UnfitError("fraction", what, "leave it out of this experiment")
+            reason = f"LTP closes what workers send to parameter servers; job of {workload.name} is {pattern.a_name}"
+            raise UnfitError("fraction", reason, "leave it out of this experiment")
         return self
 
     def intent(self, port_buffer_bytes: int) -> QosIntent:

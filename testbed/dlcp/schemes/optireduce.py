@@ -72,12 +72,12 @@ class OptiReduce(Scheme):
     def for_job(self, job: Job, workload: Workload) -> Self:
         """See Scheme: for jobs whose workers sum among themselves, long enough to be bounded."""
         if not pattern_of(job.pattern).bounds_stages:
-            what = f"workers sum among themselves, this job has the pattern {job.pattern}"
+            reason = f"workers sum among themselves, this job has the pattern {job.pattern}"
             others = names_where(lambda other: other.bounds_stages)
-            raise UnfitError("pattern", what, f"a job with pattern: {others}")
+            raise UnfitError("pattern", reason, f"a job with pattern: {others}")
         if self.warmup >= job.iterations:
-            what = f"{self.warmup} measured iterations leave none of {job.iterations} to bound"
-            raise UnfitError("warmup", what, "a longer job, or fewer measured iterations")
+            reason = f"{self.warmup} measured iterations leave none of {job.iterations} to bound"
+            raise UnfitError("warmup", reason, "a longer job, or fewer measured iterations")
         return self
 
     def intent(self, port_buffer_bytes: int) -> QosIntent:

@@ -49,8 +49,8 @@ class P3(TcpTuned):
         """See Scheme."""
         pattern = pattern_of(job.pattern)
         if not pattern.sums_at_servers:
-            what = f"P3 schedules pushes to parameter servers; job of {workload.name} is {pattern.a_name}"
-            raise UnfitError("slice", what, "leave it out of this experiment, or take bytescheduler")
+            reason = f"P3 schedules pushes to parameter servers; job of {workload.name} is {pattern.a_name}"
+            raise UnfitError("slice", reason, "leave it out of this experiment, or take bytescheduler")
         return super().for_job(job, workload)
 
     def intent(self, port_buffer_bytes: int) -> QosIntent:

@@ -14,7 +14,7 @@ from dlcp.schemes.dctcp_udp import DctcpUdp
 from dlcp.transport.contract.tensors import data_queues
 
 PARTITION_BYTES = 4_096_000
-"""What BytePS cuts tensors into; the message that the thresholds below are shares of."""
+"""Size of the parts into which BytePS cuts tensors; the message that the thresholds below are shares of."""
 WEB_SEARCH_PACKETS = (759, 1132, 1456, 1737, 2010)
 """The authors' demotion thresholds in packets of 1460 B, for web search at load 0.9 (HKUST-SING/PIAS-NS2, scripts): the
 first five of seven, for queue 7 is the control packets' here and queue 0 is left to others."""

@@ -52,11 +52,11 @@ class TcpTuned(Scheme):
         return TransportSettings(kind="tcp", tcp_congestion_control=self.congestion_control)
 
     def hosts(self, scaling: Scaling) -> HostSettings:
-        own = {
+        sysctls = {
             CONTROL_SYSCTL: self.congestion_control,
             "net.ipv4.tcp_slow_start_after_idle": str(int(self.slow_start_after_idle)),
         }
-        return HostSettings(sysctls=LINUX_DEFAULTS | own, rto_min_s=self.rto_min_s)
+        return HostSettings(sysctls=LINUX_DEFAULTS | sysctls, rto_min_s=self.rto_min_s)
 
 
 SCHEME = TcpTuned

@@ -1,4 +1,4 @@
-"""Network devices asked and told by ioctl: microseconds, where ethtool and ip are processes of milliseconds."""
+"""Network devices read and set by ioctl: microseconds, where ethtool and ip are processes of milliseconds."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ class Devices:
             raise MachineCannot(self._name, f"{device} does not let {', '.join(left)} be switched off")
 
     def offloads(self, device: str) -> list[str]:
-        """Which of these are on, by the kernel's names."""
+        """Return which of these are on, by the kernel's names."""
         return [name for name, feature in self.features(device).items() if feature.active]
 
     def features(self, device: str) -> dict[str, Feature]:
-        """Of these offloads, by the kernel's names."""
+        """Return the state of these offloads, by the kernel's names."""
         known = self._features(device)
         answer = self._call(device, struct.pack("II", _GET_FEATURES, known.blocks) + bytes(16 * known.blocks))
         words = struct.unpack_from(f"{4 * known.blocks}I", answer, 8)  # available, requested, active, never changed

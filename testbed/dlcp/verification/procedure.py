@@ -47,12 +47,12 @@ def verify(
         Step("rates of hosts' links", 6, lambda: rates.probe_hosts(prober, graph), settles=False),
     ]
 
-    def rest() -> list[Step]:
+    def remaining_steps() -> list[Step]:
         return plan(prober, graph, intent, slow, seed=seed, every_port=every_port)
 
-    whole, done = sum(step.weight for step in [*first, *rest()]), 0.0
-    for step in itertools.chain(first, _late(rest)):
-        on_progress(done / whole, step.name)
+    total_weight, done = sum(step.weight for step in [*first, *remaining_steps()]), 0.0
+    for step in itertools.chain(first, _late(remaining_steps)):
+        on_progress(done / total_weight, step.name)
         for row in settled(step.run) if step.settles else step.run():
             yield row
             if row.check == rates.CHECK and row.verdict == "deviates":

@@ -54,7 +54,7 @@ def compiler_of(target: Path) -> str:
 
 
 def compiler_here() -> str | None:
-    """What this machine's compiler would write there; None without one."""
+    """Return the version that this machine's compiler would write there; None without one."""
     if shutil.which(CLANG) is None or shutil.which(STRIP) is None:
         return None
     macros = subprocess.run([CLANG, "-dM", "-E", "-"], input="", capture_output=True, text=True, check=True).stdout

@@ -12,27 +12,29 @@ _DROPS = ("dropped_wred", "dropped_tail", "dropped_shared", "dropped_loss", "dro
 
 
 def violations(now: Snapshot, names: Mapping[int, str], switch_of: Mapping[int, str]) -> list[str]:
-    """What does not add up, in words; names: ifindex → port or host. switch_of: ifindex → switch, for switches' ports.
+    """Return the sums that do not agree, in words.
+
+    names: ifindex → port or host. switch_of: ifindex → switch, for switches' ports.
 
     At every end of a link what was enqueued must have been sent, queue by queue and precedence by precedence; in every
     switch what came in (what the far ends sent) must have been enqueued or dropped.
     """
     enqueued, sent = now.tally("enqueued"), now.tally("sent")
-    told = []
+    problems = []
     for ifindex, (row,) in ((ifindex, now.rows([ifindex])) for ifindex in names):
         for queue, precedence in np.argwhere((enqueued[row] != sent[row]).any(axis=-1)).tolist():
             put, taken = (_words(tally[row, queue, precedence]) for tally in (enqueued, sent))
-            told.append(f"{names[ifindex]} queue {queue} precedence {precedence}: {put} enqueued, {taken} sent")
+            problems.append(f"{names[ifindex]} queue {queue} precedence {precedence}: {put} enqueued, {taken} sent")
     dropped = sum((now.tally(name) for name in _DROPS), np.zeros_like(sent))
     severed = now.tally("severed")
     for switch in sorted(set(switch_of.values())):
         ports = [ifindex for ifindex, owner in switch_of.items() if owner == switch]
-        here, there = now.rows(ports), now.rows(ifindex ^ 1 for ifindex in ports)
-        came_in = _total(sent[there])
-        accounted = _total(enqueued[here]) + _total(dropped[here]) + _total(severed[there])
+        port_rows, far_rows = now.rows(ports), now.rows(ifindex ^ 1 for ifindex in ports)
+        came_in = _total(sent[far_rows])
+        accounted = _total(enqueued[port_rows]) + _total(dropped[port_rows]) + _total(severed[far_rows])
         if (came_in != accounted).any():
-            told.append(f"switch {switch}: {_words(came_in)} came in, {_words(accounted)} enqueued or dropped")
-    return told
+            problems.append(f"switch {switch}: {_words(came_in)} came in, {_words(accounted)} enqueued or dropped")
+    return problems
 
 
 def _total(tally: Counts) -> Counts:

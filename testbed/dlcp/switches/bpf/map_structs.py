@@ -30,7 +30,7 @@ FLOWLET = 3
 FLOWLETS = 4096
 
 FILLER_ETHERTYPE = 0x88B5
-"""Of frames that fill a queue and count nowhere (DLCP_FILLER_ETHERTYPE)."""
+"""EtherType of frames that fill a queue and count nowhere (DLCP_FILLER_ETHERTYPE)."""
 
 UNLIMITED_BYTES = 2**32 - 1
 """limit_bytes of a queue without a limit (DLCP_AQM_UNLIMITED)."""

@@ -28,8 +28,8 @@ class Snapshot:
 
     def tally(self, name: str) -> Counts:
         """A counter of PrecedenceCounters: [port, queue, precedence, (packets, bytes)]."""
-        found = self._states["queues"]["precedences"][name]
-        return np.stack([found["packets"], found["bytes"]], axis=-1).astype(np.int64)
+        counters = self._states["queues"]["precedences"][name]
+        return np.stack([counters["packets"], counters["bytes"]], axis=-1).astype(np.int64)
 
     def not_ipv4(self) -> Counts:
         """Packets by port."""
@@ -43,5 +43,5 @@ class Snapshot:
         """[port, queue] in bytes since the epoch began; the backlog where nothing has come since."""
         backlog = (self.tally("enqueued") - self.tally("sent"))[..., 1].sum(axis=-1)
         fresh = (self._states["epoch"] == epoch)[:, None]
-        found: Counts = np.where(fresh, self._states["queues"]["peak_bytes"].astype(np.int64), backlog)
-        return found
+        peak_bytes: Counts = np.where(fresh, self._states["queues"]["peak_bytes"].astype(np.int64), backlog)
+        return peak_bytes

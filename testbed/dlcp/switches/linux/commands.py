@@ -25,23 +25,25 @@ def run(command: Sequence[str], lines: Sequence[str] = ()) -> str:
     except subprocess.TimeoutExpired as error:
         raise Problem(" ".join(command), f"did not end within {_LIMIT_S} s") from error
     if done.returncode:
-        said = " / ".join(done.stderr.strip().splitlines()[-3:])
-        raise MachineCannot(" ".join(command), f"failed: {said}", "`python -m dlcp.switches.linux facts` tries it all")
+        stderr_end = " / ".join(done.stderr.strip().splitlines()[-3:])
+        raise MachineCannot(
+            " ".join(command), f"failed: {stderr_end}", "`python -m dlcp.switches.linux facts` tries it all"
+        )
     return done.stdout
 
 
 def json_lists(command: Sequence[str], lines: Sequence[str]) -> list[list[dict[str, Any]]]:
-    """What a command prints in JSON for a batch, one list a line."""
+    """Return the JSON that a command prints for a batch, one list per line."""
     if not lines:
         return []
-    text, decoder, found, at = run(command, lines), json.JSONDecoder(), list[Any](), 0
+    text, decoder, lists, at = run(command, lines), json.JSONDecoder(), list[Any](), 0
     while text[at:].strip():
         at += len(text[at:]) - len(text[at:].lstrip())
         value, at = decoder.raw_decode(text, at)
-        found.append(value)
-    if len(found) != len(lines):
-        raise MachineCannot(" ".join(command), f"printed {len(found)} lists for {len(lines)} lines")
-    return found
+        lists.append(value)
+    if len(lists) != len(lines):
+        raise MachineCannot(" ".join(command), f"printed {len(lists)} lists for {len(lines)} lines")
+    return lists
 
 
 def read_sysctl(name: str) -> str | None:
