@@ -7,19 +7,20 @@ BIN := $(VENV)/bin
 
 # Tests of one thing each; those that measure time, or look for what is left on the whole machine, which run alone; all
 # others are of whole fabrics and of labs. Most of their time is waiting, so that three at a time fit on two cores.
-SMALL := tests/unit/ tests/wire/
-ALONE := $(wildcard tests/emulate/test_theory_*.py) tests/emulate/test_machine_bias.py tests/emulate/test_queues.py \
-	tests/emulate/test_half_a_machine.py tests/emulate/test_mishaps.py tests/emulate/test_killed_often.py \
-	tests/emulate/test_calibrate.py
+WIDE := tests/kernel/emulate/ tests/kernel/crash/
+SMALL := tests/fast/ $(filter-out $(WIDE),$(wildcard tests/kernel/*/))
+ALONE := $(wildcard tests/kernel/emulate/test_theory_*.py) tests/long/test_machine_bias.py tests/kernel/emulate/test_queues.py \
+	tests/long/test_half_a_machine.py tests/kernel/emulate/test_mishaps.py tests/kernel/emulate/test_killed_often.py \
+	tests/kernel/emulate/test_calibrate.py
 # Several tests run at a time on few cores: libraries that start a thread a core in each would fight over them.
 TESTS := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q
 LABS := tests/lab/
-FABRICS := $(filter-out $(SMALL) $(LABS),$(wildcard tests/[a-z]*/))
+FABRICS := $(WIDE) tests/long/ tests/bench/ tests/fuzz/
 
 # After a command of dlcp: its exit code 4 is a warning, which its last lines explain; any other is an error.
 WARN := { code=$$?; [ $$code -eq 4 ] || exit $$code; }
 
-.PHONY: help setup setup-dev emulate lab-demo paper test verify lint fuzz golden notebooks clean
+.PHONY: help setup setup-dev emulate lab-demo paper test test-fast verify lint fuzz golden notebooks clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -39,6 +40,9 @@ lab-demo: setup  ## a lab of namespaces behind real SSH: deploy, verify with pac
 paper: setup  ## the whole comparison: every published claim as an experiment, then analysis/RESULTS.md (three and a half hours; again = resume; in an hour, with less: dlcp paper --quick)
 	@$(BIN)/dlcp paper
 
+test-fast: setup-dev  ## tests that need no root, process, socket or extra: the loop while writing (without those of reports)
+	@$(TESTS) -n 2 --dist worksteal --ignore=tests/fast/report tests/fast/
+
 test: setup-dev  ## every test; those that need root or a kernel feature say so when they are skipped
 	@status=0; \
 	$(TESTS) -n 3 --dist loadfile --no-loadscope-reorder $(LABS) $(SMALL) || status=1; \
@@ -56,17 +60,17 @@ lint: setup-dev  ## ruff, mypy --strict, plain words, yamllint, the numbered rul
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python tests/words.py
+	$(BIN)/python tests/helpers/words.py
 	$(BIN)/yamllint -s .
-	$(BIN)/python tests/protocol_rules.py
+	$(BIN)/python tests/helpers/protocol_rules.py
 	@PATH="$(CURDIR)/$(BIN):$$PATH" ANSIBLE_CONFIG=playbooks/ansible.cfg $(BIN)/ansible-lint
 
 fuzz: setup-dev  ## look for datagrams and schedules that break the C core (FUZZ_SECONDS=120 a target); keeps what it learns
 	$(BIN)/python tests/fuzz/run.py --seconds $(or $(FUZZ_SECONDS),120)
 
 golden: setup-dev  ## write the expected error texts and switch configurations anew; review the diff
-	DLCP_GOLDEN=write $(BIN)/pytest -q tests/unit/test_model_errors.py tests/unit/test_switch_render.py tests/unit/test_switch_refusals.py \
-		tests/unit/test_deploy_screen.py
+	DLCP_GOLDEN=write $(BIN)/pytest -q tests/fast/model/test_model_errors.py tests/fast/switches/test_switch_render.py tests/fast/switches/test_switch_refusals.py \
+		tests/fast/switches/test_deploy_screen.py
 
 notebooks: setup-dev  ## render analysis/*.ipynb from the newest results into results/
 	@mkdir -p results

@@ -16,7 +16,7 @@ import statistics
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 from lost_rank import NOTICED_WITHIN_S, RANKS, slowest_survivor_s
 
 BACKENDS = ("dlcp", "gloo")

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "helpers"))
 from synthetic_results import REGIME
 
 from dlcp.model.loading.stored_result import record_tables

@@ -263,7 +263,7 @@ def test_a_host_with_another_key_and_one_elsewhere_are_refused(two_hosts: Runnin
 
 def test_the_agent_s_units_are_ones_that_systemd_takes(two_hosts: RunningLab) -> None:
     made = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:0] = [{str(Path(__file__).parent)!r}]\n" + WRITE_UNITS],
+        [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path!r}\n" + WRITE_UNITS],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     lab, (socket, service) = two_hosts, json.loads(made.stdout)

@@ -145,7 +145,7 @@ def begin(lab: RunningLab, path: Path) -> subprocess.Popen[bytes]:
     workloads = ["env", "-C", str(lab.folder), "DLCP_LAB=" + str(lab.path)]
     source = f"import test_lab_run as t; print(t.run({str(path)!r}, {str(lab.folder / 'workloads')!r}, deploy=False))"
     words = lab.process.inside([*workloads, sys.executable, "-c", source])
-    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    paths = os.pathsep.join(filter(None, sys.path))
     return subprocess.Popen(words, env={**os.environ, "PYTHONPATH": paths}, stdout=subprocess.PIPE)
 
 

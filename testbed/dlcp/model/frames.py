@@ -1,7 +1,7 @@
 """Sizes of the packets on a link: Python's one home for them, known without the C core.
 
 DLCP's own sizes are those of native/wire.h, and the background's those of native/traffic/traffic.h;
-tests/unit/test_one_rule.py compares them, and refuses a second definition.
+tests/fast/test_one_rule.py compares them, and refuses a second definition.
 """
 
 from __future__ import annotations
