@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from footprint import changes, footprint
-from test_isolation import HERE
 from traffic import at, leaf_spine, plain, star, udp
 
 from dlcp.isolation.private_namespaces import start_private
@@ -60,7 +59,10 @@ def test_the_footprint_sees_what_it_is_to_see() -> None:
         "print(sorted(changes(before, footprint())))"
     )
     command = ["unshare", "--net", "--mount", sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=30, check=True)
+    paths = os.pathsep.join(filter(None, sys.path))
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=30, check=True
+    )
     seen = done.stdout
     for name in ("ip -json link", "ip -json address", "tc -json qdisc", "mounts", "/proc/sys/net/ipv4/ip_forward"):
         assert name in seen
