@@ -7,9 +7,8 @@ import contextlib
 import os
 import tempfile
 
-import pytest
-
 import extras
+import pytest
 import skips
 
 with contextlib.suppress(ImportError):

@@ -6,7 +6,6 @@ import os
 
 import pytest
 from bench_command import bench, figure, report
-
 from extras import needs
 
 pytestmark = needs("torch")  # gloo is PyTorch's

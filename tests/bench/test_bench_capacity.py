@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from bench_command import bench
+from extras import needs
 
 from dlcp.bench.capacity import RATES_MBIT, CapacityOptions, Search, draw, experiment_of, rows
 from dlcp.errors import Problem
 from dlcp.model.topology import Graph
-from extras import needs
 
 
 def searched(guess_mbit: float, carries: Callable[[float], bool]) -> tuple[Search, list[float]]:

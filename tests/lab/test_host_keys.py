@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 import yaml
+from extras import needs
 from sonic_lab import free_ports, server
 from stub_lab import StubLab, make_keys, write_inventory
 
 from dlcp.paths import REPOSITORY
-from extras import needs
 
 pytestmark = [
     needs("ansible"),

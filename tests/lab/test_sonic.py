@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from sonic_lab import SonicLab, sonic_lab
+from timers import run_out
 
 from dlcp.model.lab.load_inventory import load_inventory
 from dlcp.runner.lab.deploy import collect
-from timers import run_out
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="an sshd that lets root in needs root; run as root")
 

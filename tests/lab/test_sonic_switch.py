@@ -16,7 +16,6 @@ import pytest
 from config_db import ConfigDb, config_db
 from device_modules import dlcp_sonic, dlcp_timer
 from test_sonic_tables import PATCHES, PORTS
-
 from timers import run_out
 
 LONG_S = 300.0
