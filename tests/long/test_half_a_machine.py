@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from quiet import require_quiet
+from quiet import require_quiet, skip_if_stolen
 
 from dlcp.agents.cpu_quota import usable_cores
 from dlcp.errors import ExitCode
@@ -130,9 +130,11 @@ def test_quickstart_ends_with_a_comparison_that_is_believed(way: str, tmp_path: 
         took_s = time.monotonic() - begun_s
     fitted = next((line for line in done.stdout.splitlines() if "this machine: time dilation" in line), "")
     print(f"{way}: exit code {done.returncode} in {took_s:.0f} s, with {advice or 'no advice'}; {fitted}")
+    results = [json.loads(file.read_text()) for file in tmp_path.glob("results/*/*/result.json")]
     if done.returncode == ExitCode.SUSPECT:
+        suspect = [result["fidelity"] for result in results if result["status"] == "suspect"]
+        skip_if_stolen([name for name, one in values.items() if not one["ok"]] for values in suspect)
         require_quiet()
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
-    results = [json.loads(file.read_text()) for file in tmp_path.glob("results/*/*/result.json")]
     assert len(results) == (30 if WHOLE else 2 * len(SCHEMES) * REPEATS)
     assert {result["status"] for result in results} == {"ok"}

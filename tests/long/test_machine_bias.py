@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from quiet import require_quiet
+from quiet import require_quiet, skip_if_stolen
 
 from dlcp.agents.machine_monitor import cores
 from dlcp.model.loading.experiment_files import find_experiment
@@ -42,6 +42,9 @@ def swept(options: Options) -> dict[str, Any]:
         if not (found["untrusted"] or found["false_ok"]):
             break
     assert found["failed"] == 0, listing(found)
+    if found["untrusted"]:
+        references = [one for one in trials if one.dilation == options.reference and not one.planted]
+        skip_if_stolen(one.objected for one in references if one.label in found["untrusted"])
     assert not found["untrusted"], f"suspect on a quiet machine, at twice the admitted dilation:\n{listing(found)}"
     return found
 
