@@ -53,7 +53,7 @@ test: setup-dev  ## every test; those that need root or a kernel feature say so 
 verify: setup-dev  ## the long proofs: the emulated switch against queueing theory, 50 kills, failures of a lab, a slower machine (40 minutes, root; DLCP_ALL_WAYS=1: every case, an hour more)
 	@status=0; \
 	$(TESTS) -m long $(ALONE) || status=1; \
-	$(TESTS) -n 2 --dist loadfile -m long $(addprefix --ignore=,$(ALONE)) $(SMALL) $(FABRICS) $(LABS) || status=1; \
+	$(TESTS) -n 2 --dist loadfile --no-loadscope-reorder -m long $(addprefix --ignore=,$(ALONE)) $(LABS) $(SMALL) $(FABRICS) || status=1; \
 	exit $$status
 
 lint: setup-dev  ## ruff, mypy --strict, plain words, yamllint, the numbered rules of PROTOCOL.md, ansible-lint

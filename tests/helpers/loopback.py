@@ -1,7 +1,11 @@
-"""Several ranks in one process, over real sockets on loopback: rank r has the address 127.0.0.(r + 1)."""
+"""Several ranks in one process, over real sockets on loopback: rank r has the address 127.0.N.(r + 1).
+
+N is of this worker of pytest-xdist, as agents use one port at every address: tests of two workers must not meet.
+"""
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,8 +37,13 @@ CONGESTION_CONTROL = _congestion_control()
 TCP = TransportSettings(kind="tcp", tcp_congestion_control=CONGESTION_CONTROL)
 
 
+WORKER = 1 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw-1").removeprefix("gw"))
+"""0 of a process that is no worker; processes that a test starts inherit it."""
+
+
 def address(rank: int) -> str:
-    return f"127.0.0.{rank + 1}"
+    """Return the loopback address of a rank."""
+    return f"127.0.{WORKER}.{rank + 1}"
 
 
 def free_port() -> int:

@@ -13,6 +13,7 @@ import pytest
 from guides import added_to, blocks
 from loopback import TCP
 
+import dlcp
 from dlcp import frameworks
 from dlcp.agents import scripts
 from dlcp.agents.job_spec import JobSpec, LayerWork
@@ -82,7 +83,7 @@ def test_a_script_of_no_framework__is_told(tmp_path: Path, spec: JobSpec) -> Non
 
 def test_no_other_part_names_a_framework() -> None:
     """But what measures PyTorch's own backend against another."""
-    root = Path(frameworks.__file__).parents[2]
+    root = Path(dlcp.__file__).parent
     files = (file for file in root.rglob("*.py") if "frameworks" not in file.relative_to(root).parts)
     naming = {
         file.relative_to(root).as_posix()
