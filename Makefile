@@ -50,7 +50,7 @@ test: setup-dev  ## every test; those that need root or a kernel feature say so 
 	$(TESTS) $(ALONE) || status=1; \
 	exit $$status
 
-verify: setup-dev  ## the long proofs: the emulated switch against queueing theory, 50 kills, failures of a lab, a slower machine (40 minutes, root; DLCP_ALL_WAYS=1: every case, an hour more)
+verify: setup-dev  ## the long proofs: the emulated switch against queueing theory, 50 kills, failures of a lab, a slower machine (50 minutes, root; DLCP_ALL_WAYS=1: every case, an hour more)
 	@status=0; \
 	$(TESTS) -m long $(ALONE) || status=1; \
 	$(TESTS) -n 2 --dist loadfile --no-loadscope-reorder -m long $(addprefix --ignore=,$(ALONE)) $(LABS) $(SMALL) $(FABRICS) || status=1; \
