@@ -15,12 +15,16 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
+from bias_sweep import judged
 
 from dlcp.errors import Problem, Problems
 from dlcp.model.loading.experiment_files import experiment_names, find_experiment
 from dlcp.runner.machine.admission import load_of, loads_of
-from dlcp.runner.machine.invariance import Options, Trial, options_for, summary, sweep
+from dlcp.runner.machine.invariance import Options, options_for
 from dlcp.runner.planning.check import Ready, common_substrate, ready
 from dlcp.runner.preview.outline import as_emulated, this_machine
 from dlcp.schemes.base import UnfitError
@@ -47,18 +51,6 @@ def fit(whole: Ready, job: str, labels: list[str]) -> bool:
     except UnfitError:
         return False
     return True
-
-
-def judged(whole: Ready, options: Options) -> dict[str, Any]:
-    """The summary of a sweep, or of two where the first has a believed run that is biased, or no reference."""
-    trials: list[Trial] = []
-    found: dict[str, Any] = {}
-    for first in (0, options.repeats):
-        trials += sweep(whole, replace(options, first=first), lambda share, text: None, lambda trial: None)
-        found = summary(whole, options, trials)
-        if not (found["false_ok"] or found["untrusted"]):
-            break
-    return found
 
 
 def chosen(name: str, repeats: int, iterations: int) -> tuple[Ready, Options, str] | None:
@@ -109,7 +101,7 @@ def main() -> None:
         if planned is None:
             continue
         whole, sweep_options, load = planned
-        holds &= row(name, sweep_options.job, load, judged(whole, sweep_options))
+        holds &= row(name, sweep_options.job, load, judged(whole, sweep_options)[0])
     sys.exit(not holds)
 
 

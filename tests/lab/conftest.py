@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import needs_kernel
 import pytest
 from running_lab import RunningLab, Topology
 
-from dlcp.substrates.emulate.capabilities import probe
 from dlcp.substrates.namespace_lab.namespace_lab import DEFAULT_TOPOLOGY
 
 HERE = Path(__file__).parent
@@ -20,15 +20,8 @@ MAKE_THEIR_OWN = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here that builds a lab needs root and the kernel's features; says which is missing."""
-    ours = [item for item in items if HERE in item.path.parents and _needs_a_lab(item)]
-    if not ours:
-        return
-    gaps = [f"{check.name}: {check.detail}; {check.remedy}" for check in probe() if not check.ok]
-    for item in ours:
-        item.add_marker(pytest.mark.root)
-        if gaps:
-            item.add_marker(pytest.mark.skip(reason=gaps[0]))
+    """Everything here that builds a lab needs root and the kernel's features."""
+    needs_kernel.mark([item for item in items if HERE in item.path.parents and _needs_a_lab(item)])
 
 
 @pytest.fixture

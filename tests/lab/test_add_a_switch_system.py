@@ -74,7 +74,9 @@ class ToySwitch:
         (self._deployment / "leaf1").mkdir(parents=True)
         self._keep({"running": THEIRS, "before": None, "verbs": []})
         command = self._root / "toyctl"
-        command.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).parents[1] / "helpers" / "toyctl.py"} "$@"\n')
+        command.write_text(
+            f'#!/bin/sh\nexec {sys.executable} {Path(__file__).parents[1] / "helpers" / "toyctl.py"} "$@"\n'
+        )
         command.chmod(0o755)
 
     @property

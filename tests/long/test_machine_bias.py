@@ -12,35 +12,25 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from bias_sweep import judged
 from quiet import require_quiet, skip_if_stolen
 
 from dlcp.agents.machine_monitor import cores
 from dlcp.model.loading.experiment_files import find_experiment
-from dlcp.runner.machine.invariance import LARGEST_BIAS, Options, Trial, summary, sweep
+from dlcp.runner.machine.invariance import LARGEST_BIAS, Options
 from dlcp.runner.planning.check import ready
 from dlcp.runner.preview.outline import as_emulated
 
 EXPERIMENT, JOB = "machine-bias", "resnet50"
 TRANSPORTS = ("TCP tuned", "ByteScheduler", "DCTCP over UDP", "DLCP")
 PLANTED = (0.1, 0.2, 0.4)
-ATTEMPTS = 2
-"""Sweeps at most, each with seeds of its own; they are judged together. The mean of two repeats is off by 3 % in one of
-some hundred cells, whatever the machine does; that of four is not."""
 pytestmark = pytest.mark.long
 
 
 def swept(options: Options) -> dict[str, Any]:
     """The summary of one sweep, or of two where the first has a false verdict or a reference that is not believed."""
     wanted, _ = as_emulated(ready(find_experiment(EXPERIMENT)))
-    found: dict[str, Any] = {}
-    trials: list[Trial] = []
-    for attempt in range(ATTEMPTS):
-        require_quiet()
-        more = replace(options, first=attempt * options.repeats)
-        trials += sweep(wanted, more, lambda share, text: None, lambda trial: None)
-        found = summary(wanted, options, trials)
-        if not (found["untrusted"] or found["false_ok"]):
-            break
+    found, trials = judged(wanted, options, require_quiet)
     assert found["failed"] == 0, listing(found)
     if found["untrusted"]:
         references = [one for one in trials if one.dilation == options.reference and not one.planted]

@@ -13,7 +13,7 @@ from dlcp.model.result import RunResult
 from dlcp.model.run import Run
 
 Need = Literal["emulation", "lab", "native_core"]
-"""What runs may need of this machine: a group of checks of dlcp.runner.machine.doctor."""
+"""Needs of runs on this machine: each a group of checks of dlcp.runner.machine.doctor."""
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from guides import added_to
 
 import dlcp
 from dlcp import substrates
@@ -46,17 +45,10 @@ class Silent:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path) -> Iterator[Path]:
     """A folder whose folders are as good as those in testbed/dlcp/substrates."""
-    own = tmp_path / "substrates"
-    own.mkdir()
-    before = set(sys.modules)
-    monkeypatch.setattr(substrates, "__path__", [*substrates.__path__, str(own)])
-    importlib.invalidate_caches()
-    yield own
-    for name in set(sys.modules) - before:
-        if name.startswith("dlcp.substrates."):
-            del sys.modules[name]
+    with added_to(substrates, tmp_path / "substrates") as added:
+        yield added
 
 
 @pytest.fixture

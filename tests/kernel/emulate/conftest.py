@@ -6,25 +6,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import needs_kernel
 import pytest
 from scenarios import Scenarios
-
-from dlcp.substrates.emulate.capabilities import probe
 
 SCENARIO_LIMIT_S = 30
 HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder needs root and the kernel's features; says which is missing and what mends it."""
-    ours = [item for item in items if HERE in item.path.parents]
-    if not ours:
-        return
-    gaps = [f"{check.name}: {check.detail}; {check.remedy}" for check in probe() if not check.ok]
-    for item in ours:
-        item.add_marker(pytest.mark.root)
-        if gaps:
-            item.add_marker(pytest.mark.skip(reason=gaps[0]))
+    """Everything in this folder needs root and the kernel's features."""
+    needs_kernel.mark([item for item in items if HERE in item.path.parents])
 
 
 @pytest.fixture(scope="session")

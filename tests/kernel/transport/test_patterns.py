@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import ast
-import importlib
-import re
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from guides import added_to, block
 from job_in_process import run_job
 from loopback import TCP
 from pydantic import ValidationError
@@ -28,7 +26,7 @@ from dlcp.runner.planning.plan import plan
 from dlcp.substrates.result_audit import broken_promises
 from experiments import document, small, write
 
-GUIDE = Path(__file__).parents[3] / "docs" / "add-a-pattern.md"
+GUIDE = "add-a-pattern"
 GUIDE_PATTERN = "all-gather"
 SETTINGS = {
     "tcp": TCP,
@@ -37,30 +35,17 @@ SETTINGS = {
 }
 
 
-def guide_block(language: str) -> str:
-    found = re.findall(rf"^```{language}\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert len(found) == 1, f"the guide has one block of {language}"
-    return str(found[0])
-
-
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path) -> Iterator[Path]:
     """A folder whose files are as good as those in testbed/dlcp/patterns."""
-    own = tmp_path / "patterns"
-    own.mkdir()
-    before = set(sys.modules)
-    monkeypatch.setattr(patterns, "__path__", [*patterns.__path__, str(own)])
-    importlib.invalidate_caches()
-    yield own
-    for name in set(sys.modules) - before:
-        if name.startswith("dlcp.patterns."):
-            del sys.modules[name]
+    with added_to(patterns, tmp_path / "patterns") as added:
+        yield added
 
 
 @pytest.fixture
 def guide_pattern(folder: Path) -> str:
     """Step 1 of the guide."""
-    (folder / "all_gather.py").write_text(guide_block("python"), encoding="utf-8")
+    (folder / "all_gather.py").write_text(block(GUIDE, "python"), encoding="utf-8")
     return GUIDE_PATTERN
 
 
@@ -152,7 +137,7 @@ def test_guide__its_pattern_sends_the_messages_that_it_says(guide_pattern: str, 
 
 
 def test_guide__its_job_is_planned_and_unfit_schemes_are_refused(guide_pattern: str, tmp_path: Path) -> None:
-    job = yaml.safe_load(guide_block("yaml"))
+    job = yaml.safe_load(block(GUIDE, "yaml"))
     ready = small(tmp_path, jobs={"one": job})
     cells = plan(ready).cells
     assert {cell.run.job.pattern for cell in cells} == {guide_pattern}

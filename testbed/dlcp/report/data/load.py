@@ -316,8 +316,8 @@ def knobs(result: RunResult) -> dict[str, Any]:
 def ideal_s_of(results: Results, job: str, name: str) -> float | None:
     """A figure of the ideal transport (RunResult.ideal), seconds: the mean over the runs that have it, as a real job's
     compute varies; of whole gradients, where only some schemes compress them."""
-    found = [ideal for each in _ideals_s(results, job, name).values() for ideal in each]
-    return sum(found) / len(found) if found else None
+    ideals_s = [ideal_s for each in _ideals_s(results, job, name).values() for ideal_s in each]
+    return sum(ideals_s) / len(ideals_s) if ideals_s else None
 
 
 def ideals_s_of(results: Results, job: str, name: str) -> dict[str, float]:

@@ -23,9 +23,9 @@ def compressor_class(name: str) -> type[Compressor[Any]]:
     if name not in known:
         raise ValueError(f"no compressor is called {name!r}; known: {', '.join(known)}")
     module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
-    found = getattr(module, "COMPRESSOR", None)
-    if not (isinstance(found, type) and issubclass(found, Compressor)):
+    compressor = getattr(module, "COMPRESSOR", None)
+    if not (isinstance(compressor, type) and issubclass(compressor, Compressor)):
         raise TypeError(
             f"{module.__file__}: COMPRESSOR must be a subclass of dlcp.transport.compression.base.Compressor"
         )
-    return found
+    return compressor

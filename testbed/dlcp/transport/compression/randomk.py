@@ -25,7 +25,7 @@ class RandomK(Compressor[MemoryKnobs]):
         "for Training Deep Networks, arXiv 2009.09271"
     )
     mechanism = (
-        "All workers send the values at the same random places, drawn anew in each iteration from a seed that they "
+        "All workers send the values at the same random places, drawn again in each iteration from a seed that they "
         "share: 4 bytes each, no indices. "
         "The optimizer applies no momentum: with it values that are seldom sent let training diverge."
     )
