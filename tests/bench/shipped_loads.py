@@ -4,16 +4,18 @@
 
 Of each experiment that is emulated: the job that takes most of the machine in the mean, under DLCP and under the scheme
 that takes most beside it, at the experiment's own time dilation and at twice that, with few iterations. A believed run
-must have the JCT of the machine twice as fast within 3 %. A row is printed as soon as it is known; all of them take
-half an hour. As root, on a quiet machine. Exits with 1 when a believed run was biased, a run failed, or no run at twice
-the dilation was believed. Where a believed run differs by more, as many repeats are made again, and all are judged
-together: the mean of two is off by 3 % in one of some hundred cells, whatever the machine does.
+must have the JCT of the machine twice as fast within 3 %. A row is printed as soon as it is known, with the half-width
+of the 95 % interval; all of them take an hour. As root, on a quiet machine. Where a believed run differs by more, as
+many repeats are made again, and all are judged together: the mean of two is off by 3 % in one of some hundred cells,
+whatever the machine does. Exits with 1 when a run failed, no run at twice the dilation was believed, or a bias is
+beyond 3 % by its whole interval; one whose interval reaches below 3 % is "undecided": more repeats say more.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,8 @@ from bias_sweep import judged
 
 from dlcp.errors import Problem, Problems
 from dlcp.model.loading.experiment_files import experiment_names, find_experiment
-from dlcp.runner.machine.admission import load_of, loads_of
-from dlcp.runner.machine.invariance import Options, options_for
+from dlcp.runner.machine.invariance import FALSE_OK, LARGEST_BIAS, Options, options_for
+from dlcp.runner.machine.job_load import load_of, loads_of
 from dlcp.runner.planning.check import Ready, common_substrate, ready
 from dlcp.runner.preview.outline import as_emulated, this_machine
 from dlcp.schemes.base import UnfitError
@@ -72,15 +74,36 @@ def chosen(name: str, repeats: int, iterations: int) -> tuple[Ready, Options, st
     return whole, options_for(whole, job, swept, (1.0, 2.0), (0.0,), repeats), f"{load.cpu:.2f} of {load.usable:.2f}"
 
 
+def objections(found: dict[str, Any], label: str) -> str:
+    """Name the monitors that objected to a scheme's runs at either dilation, and how often; "" if none did."""
+    counts = Counter[str]()
+    for cell in found["cells"]:
+        if cell["label"] == label:
+            counts.update(cell["objected"])
+    return f" ({', '.join(f'{monitor} {count}' for monitor, count in counts.items())})" if counts else ""
+
+
 def row(name: str, job: str, load: str, found: dict[str, Any]) -> bool:
     """Print one line a scheme: bias, verdicts; whether all of it holds."""
     for cell in found["cells"]:
         if cell["reference"]:
             continue
         bias = "none believed" if cell["bias"] is None else f"{cell['bias']:+.1%}"
+        if cell["half_width"] is not None:
+            bias += f" ± {cell['half_width']:.1%}"
         counts = f"{cell['ok']} of {cell['ok'] + cell['suspect'] + cell['failed']} ok"
-        print(f"{name:17} {job:16} {cell['label']:15} {load:13} {bias:>14} {counts:>11}  {cell['verdict']}", flush=True)
-    return not (found["failed"] or found["false_ok"] or found["untrusted"])
+        verdict = "undecided" if undecided(cell) else cell["verdict"]
+        line = f"{name:17} {job:16} {cell['label']:15} {load:13} {bias:>16} {counts:>11}  {verdict}"
+        print(line + objections(found, cell["label"]), flush=True)
+    biased = any(cell["verdict"] == FALSE_OK and not undecided(cell) for cell in found["cells"])
+    return not (found["failed"] or biased or found["untrusted"])
+
+
+def undecided(cell: dict[str, Any]) -> bool:
+    """Whether believed runs differ by more than 3 %, but so much from each other that it may be chance."""
+    if cell["verdict"] != FALSE_OK:
+        return False
+    return cell["half_width"] is None or abs(cell["bias"]) - cell["half_width"] <= LARGEST_BIAS
 
 
 def main() -> None:
@@ -91,7 +114,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=3)
     options = parser.parse_args()
     holds = True
-    print(f"{'experiment':17} {'job':16} {'scheme':15} {'cores, mean':13} {'bias':>14} {'believed':>11}")
+    print(f"{'experiment':17} {'job':16} {'scheme':15} {'cores, mean':13} {'bias':>16} {'believed':>11}")
     for name in options.experiments or experiment_names():
         try:
             planned = chosen(name, options.repeats, options.iterations)

@@ -17,6 +17,7 @@ def bytes_over_dlcp(run: dict[str, object]) -> list[int]:
     return [rank["counters"]["data_bytes_sent"] for rank in run["ranks"]]  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 def test_dlcp_goes_over_dlcp_and_gloo_does_not() -> None:
     found = report(*QUICK, "--ranks", "3")
     assert figure(found, "wall, DLCP ÷ gloo")["repeats"] == 2

@@ -13,6 +13,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.long
 def test_every_path_carries_every_packet_that_is_costed() -> None:
     found = report("switch", "--only", "cost", "--only", "rate", "--packets", "500", "--rounds", "2", "--repeats", "1")
     assert [run["variant"] for run in found["runs"] if run["part"] == "cost"] == [

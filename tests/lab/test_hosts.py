@@ -233,6 +233,7 @@ def test_what_cannot_be_is_said(two_hosts: RunningLab, settings: dict[str, Any],
     assert state(two_hosts, "h1") == before
 
 
+@pytest.mark.long
 def test_a_host_that_refuses_leaves_all_as_they_were(two_hosts: RunningLab) -> None:
     lab, before = two_hosts, states(two_hosts)
     replace_tool(lab, "h2", "ip", '[ "$2" = change ] && { echo no more routes >&2; exit 2; }')
@@ -243,6 +244,7 @@ def test_a_host_that_refuses_leaves_all_as_they_were(two_hosts: RunningLab) -> N
     assert states(lab) == before
 
 
+@pytest.mark.long
 def test_a_host_with_another_key_and_one_elsewhere_are_refused(two_hosts: RunningLab) -> None:
     lab, before = two_hosts, state(two_hosts, "h1")
     file, text, known = write(lab, SETTINGS), lab.path.read_text(), lab.folder / "known_hosts"

@@ -274,6 +274,7 @@ def test_a_controller_that_is_killed_leaves_no_agent_on_any_host(star: RunningLa
         process.wait(30)
 
 
+@pytest.mark.long
 def test_what_is_not_deployed_is_not_verified(star: RunningLab) -> None:
     deployed(star)
     done = star.run([sys.executable, "-m", "dlcp.cli.main", "switch", "verify", "droptail", "--on", "lab"])

@@ -16,6 +16,8 @@ from command import dlcp
 from extras import needs
 from yaml import safe_dump
 
+from dlcp.cli.main import _dispatch
+from dlcp.errors import ExitCode
 from dlcp.paths import EXPERIMENTS, REPOSITORY
 from dlcp.runner.machine.calibration import Calibration, fingerprint
 from dlcp.substrates.emulate.capabilities import probe_delays
@@ -286,15 +288,18 @@ def test_delays_may_be_planned_without_root(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["schemes", "workloads", "switches", "topologies"])
-def test_show(kind: str, tmp_path: Path) -> None:
-    rows = json.loads(dlcp("show", kind, "--json", cwd=tmp_path).stdout)
-    listed = dlcp("show", kind, cwd=tmp_path)
-    assert listed.returncode == 0
-    for row in rows:
-        assert row["name"] in listed.stdout
-        one = dlcp("show", kind, row["name"], cwd=tmp_path)
-        assert one.returncode == 0
-        assert json.loads(dlcp("show", kind, row["name"], "--json", cwd=tmp_path).stdout)["name"] == row["name"]
+def test_show(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """In this process: it is asked for each of them."""
+
+    def shown(*arguments: str) -> str:
+        assert _dispatch(["show", kind, *arguments]) == ExitCode.FINE
+        return capsys.readouterr().out
+
+    listed = shown()
+    for row in json.loads(shown("--json")):
+        assert row["name"] in listed
+        assert row["name"] in shown(row["name"])
+        assert json.loads(shown(row["name"], "--json"))["name"] == row["name"]
 
 
 def test_show_switches_says_what_each_can_do_and_which_are_unproven(tmp_path: Path) -> None:

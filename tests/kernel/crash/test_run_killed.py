@@ -107,7 +107,7 @@ def finish(folder: Path) -> None:
     assert (invalid, store.unfinished()) == ([], [])
 
 
-@pytest.mark.parametrize("after_s", KILLED_AFTER_S)
+@pytest.mark.parametrize("after_s", [*KILLED_AFTER_S[:-1], pytest.param(KILLED_AFTER_S[-1], marks=pytest.mark.long)])
 def test_kill(after_s: float, tmp_path: Path) -> None:
     links_before, mounts_before = links(), mounts()
     process = start(tmp_path)

@@ -387,6 +387,7 @@ def killed(every: int) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_killed_before_any_change_it_is_mended_by_the_next_call(inside: Callable[..., Any]) -> None:
     found = inside(killed, every=4, within_s=60)
     assert found["steps"] >= 6

@@ -198,7 +198,7 @@ h3 iperf3 -c h4 -p 5203 -u -b 30M -l 1400 -t 7 -S 160 -J > {report}
 own connections, in queue 0 too, are made and closed while no flood is."""
 
 
-@pytest.mark.parametrize("buffering", ["dynamic", "static"])
+@pytest.mark.parametrize("buffering", ["dynamic", pytest.param("static", marks=pytest.mark.long)])
 def test_iperf3_sees_the_same(tmp_path: Path, buffering: str) -> None:
     if shutil.which("iperf3") is None:
         pytest.skip("iperf3 is not installed; apt-get install --no-install-recommends iperf3")

@@ -215,6 +215,7 @@ def test_a_frozen_queue_stands_still_for_its_time(inside: Callable[..., Any], ba
     assert seen["strays"] == 0, "fillers count nowhere"
 
 
+@pytest.mark.long
 def test_a_long_freeze_leaks_one_packet_a_second(inside: Callable[..., Any]) -> None:
     seen = inside(frozen, for_s=2.4, backlogged=True)
     require_exact(seen)
@@ -328,6 +329,7 @@ def out_of_order() -> dict[str, Any]:
         return seen | {"arrived": sink.packets[name_of(h1)], "waiting_bytes": waiting}
 
 
+@pytest.mark.long
 def test_what_a_device_does_not_take_is_missed_in_the_account_but_waits_nowhere(inside: Callable[..., Any]) -> None:
     seen = inside(out_of_order)
     assert seen["arrived"] == 20

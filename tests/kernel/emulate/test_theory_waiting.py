@@ -107,10 +107,6 @@ def test_a_hosts_own_queues_wait_as_cobham_says(inside: Callable[..., Any]) -> N
     judge(inside, MIXES["two classes, load 0.8"], 15.0, at_host=True)
 
 
-def test_one_queue_waits_as_m_d_1__short(inside: Callable[..., Any]) -> None:
-    judge(inside, {0: 0.6}, 2.0, attempts=2)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("load", [0.3, 0.5, 0.7, 0.85])
 def test_one_queue_waits_as_m_d_1(inside: Callable[..., Any], load: float) -> None:

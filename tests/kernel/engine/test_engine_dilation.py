@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from attempts import several_attempts
 from two_hosts import NEEDS_ROOT, hosts
 
 from dlcp.model.workload import TransportSettings
@@ -51,6 +52,7 @@ def kind(packet: bytes) -> int:
 
 # R24, R81, R103
 @pytest.mark.parametrize("dilation", [1.0, 4.0])
+@several_attempts
 def test_greetings_of_a_silent_peer_are_seen_on_the_wire_at_stretched_gaps(dilation: float) -> None:
     """40 ms after the first, then 80, in lab time: the first greeting's 20 ms double with each (liveness.c)."""
     with endpoint(0, dilation) as one, mute_peer(one) as peer:
@@ -67,6 +69,7 @@ def test_greetings_of_a_silent_peer_are_seen_on_the_wire_at_stretched_gaps(dilat
 
 # R84, R106
 @pytest.mark.parametrize("dilation", [1.0, 4.0])
+@several_attempts
 def test_a_peer_is_given_up_after_the_silence_of_the_lab_and_the_error_says_whose_seconds(dilation: float) -> None:
     with endpoint(0, dilation, first_contact_s=0.25) as one, mute_peer(one):
         one.receive(1, KEY, np.empty(ELEMENTS, np.float32))
@@ -89,6 +92,7 @@ def data_packet(sequence: int) -> bytes:
 
 # R20, R107
 @pytest.mark.parametrize("dilation", [1.0, 20.0])
+@several_attempts
 def test_an_acknowledgement_is_held_back_for_half_a_millisecond_of_the_lab(dilation: float) -> None:
     """And says so in the lab's microseconds, which the sender takes off the round trip."""
     with endpoint(0, dilation) as one, mute_peer(one) as peer:
@@ -131,6 +135,7 @@ def test_what_callers_are_told_is_the_hosts_time() -> None:
 
 # R105
 @pytest.mark.parametrize("after_first", [False, True])
+@several_attempts
 def test_a_deadline_is_the_hosts_time(after_first: bool) -> None:
     """0.3 s from now, or after the first packet: not 0.3 s of the lab, which were 3 s here."""
     dilation, lasts_s = 10.0, 0.3

@@ -35,6 +35,8 @@ from dlcp.runner.planning.plan import seed_of, tenants_of
 from dlcp.substrates.base import Substrate
 from dlcp.substrates.emulate.substrate import Emulation
 
+FALSE_OK = "FALSE OK"
+"""Verdict on a cell whose believed trials are biased."""
 LARGEST_BIAS = 0.03
 """What an "ok" run's JCT may differ by from that of a machine twice as fast: less than the differences between schemes
 that the comparison reports as clear."""
@@ -117,7 +119,7 @@ class Cell:
         if self.bias is None and self.suspect_bias is None:
             return "no reference"
         if self.false_ok:
-            return "FALSE OK"
+            return FALSE_OK
         if self.ok:
             return "holds; some suspect" if self.suspect else "holds"
         return "holds, though suspect" if self.false_suspect else "caught"
@@ -260,12 +262,13 @@ def summary(ready: Ready, options: Options, trials: list[Trial]) -> dict[str, An
 
 
 @contextmanager
-def busy_loop(share: float) -> Iterator[None]:
-    """A process beside the block that keeps so much of one core busy, in turns of 50 ms; more than 1: several."""
+def busy_loop(share: float) -> Iterator[list[int]]:
+    """A process beside the block that keeps so much of one core busy, in turns of 50 ms; more than 1: several. Yields
+    their ids."""
     shares = [1.0] * int(share) + ([share % 1] if share % 1 else [])
     loops = [subprocess.Popen([sys.executable, str(_PLANTED), str(one)]) for one in shares]
     try:
-        yield
+        yield [loop.pid for loop in loops]
     finally:
         for loop in loops:
             loop.kill()
