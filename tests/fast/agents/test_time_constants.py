@@ -13,10 +13,11 @@ import pytest
 import yaml
 from time_constants import NATIVE, in_c, in_python, time_constants
 
-from dlcp.agents.process.agent import Agent
+from dlcp.agents.process.job_rank import JobRank, Opened, Prepared
 from dlcp.model.experiment import Experiment, experiment_intent
 from dlcp.model.loading.experiment_files import load_experiment
 from dlcp.model.qos import FLOWLET_GAP_S, Pfc, QosIntent
+from dlcp.model.workload import TransportSettings
 from dlcp.paths import EXPERIMENTS
 from dlcp.substrates.emulate.pfc import PauseLoop
 from dlcp.traffic.native import group_datagrams
@@ -140,10 +141,11 @@ def test_ranks_wait_as_long_in_lab_time() -> None:
 
             self.patience = Patience()
 
-    agent = Agent()
-    agent._settings = agent._settings.model_copy(update={"time_dilation": 4.0})
+    rank = JobRank()
     role: Any = Role()
-    agent._role, agent._runner = role, lambda at: []
-    agent.start(0.0, 5.0)
+    endpoint: Any = None
+    rank._opened = Opened(0, TransportSettings(kind="tcp", time_dilation=4.0), endpoint)
+    rank._prepared = Prepared(role, lambda at: [])
+    rank.start(0.0, 5.0)
     assert role.patience.stall_timeout_s == 4 * STALL_TIMEOUT_S
     assert role.patience.give_up_at_s == 5.0, "an instant, which the caller has chosen"

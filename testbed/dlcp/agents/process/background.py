@@ -1,20 +1,23 @@
-"""One host's part of the background: its source and its sink, made from the plan, and what became of each flow."""
+"""One host's part of the background traffic: its source and its sink, made from the plan, what became of each flow, and
+the commands for them."""
 
 from __future__ import annotations
 
 import resource
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from dlcp.agents.process.commands import earlier
 from dlcp.model.workload import Constant, Poisson
 from dlcp.traffic.native import ARRIVAL, EXPECTED, SENT, Array, Lane, Sink, Source, address_bytes, flow_array
 from dlcp.traffic.plan import PLANNED, TrafficPlan, TrafficSpec, plan_traffic
 
 BACKGROUND_PORT = 5700
 FIRST_SOURCE_PORT = 6_000
-"""First source port, of UDP lanes one each, of TCP flows by number: below the job's own ports (transport.handshake) and
-the kernel's choice. A plan's flows have the same ports in every run: flow-hash switches choose the same paths under
+"""First source port, of UDP lanes one each, of TCP flows by number: below the job's own ports (transport.tcp.handshake)
+and the kernel's choice. A plan's flows have the same ports in every run: flow-hash switches choose the same paths under
 every scheme.
 """
 
@@ -62,6 +65,33 @@ class HostTraffic:
                 arrivals=self._sink.arrivals if self._sink is not None else np.zeros(0, ARRIVAL),
             )
         return counted
+
+
+class BackgroundTraffic:
+    """Commands for a host's background traffic."""
+
+    def __init__(self) -> None:
+        self._traffic: HostTraffic | None = None
+
+    def background(
+        self, host: str, spec: dict[str, Any], addresses: dict[str, str], tos: list[int], cookie: int
+    ) -> dict[str, Any]:
+        """Get a host's background traffic ready: its part of the plan, which follows from the spec."""
+        self._traffic = HostTraffic(host, TrafficSpec.model_validate(spec), addresses, tos, cookie)
+        return {}
+
+    def start_background(self, at: float) -> dict[str, Any]:
+        """Send from the instant `at` on (CLOCK_MONOTONIC)."""
+        earlier(self._traffic, "background comes before start_background").start(at)
+        return {}
+
+    def stop_sending(self) -> dict[str, Any]:
+        """End the sending; returns what was due until now and what was sent. Nothing for a host that sends nothing."""
+        return dict(earlier(self._traffic, "background comes before stop_sending").stop_sending())
+
+    def stop_counting(self, path: str) -> dict[str, Any]:
+        """End the counting; returns what arrived, and writes what became of each flow to `path`."""
+        return dict(earlier(self._traffic, "background comes before stop_counting").stop_counting(Path(path)))
 
 
 def _allow_many_files() -> None:

@@ -1,4 +1,5 @@
-"""Probes: numbered datagrams that a host sends on a plan and another takes down, in the order of their arrival.
+"""Probes: numbered datagrams that a host sends on a plan and another takes down, in the order of their arrival; and the
+commands for them.
 
 What they prove of the switches between is not known here (dlcp.verification). Only sockets are used, so it is the same
 on an emulated host and on one in a rack. Instants are of CLOCK_MONOTONIC, arrivals of the kernel's CLOCK_REALTIME.
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from dlcp.agents.precise_waits import Deadlines
+from dlcp.agents.process.commands import earlier
 from dlcp.model.frames import UDP_OVERHEAD_BYTES
 
 SINK_BUFFER_BYTES = 64 << 20
@@ -38,6 +40,28 @@ def hurry() -> None:
     """Before others on this host, where that is allowed: a train that is late proves nothing."""
     with contextlib.suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
+
+
+class Probes:
+    """Commands for a source and a sink of probes."""
+
+    def __init__(self) -> None:
+        self._source: Source | None = None
+        self._sink: Sink | None = None
+
+    def open_probes(self, address: str, port: int) -> dict[str, Any]:
+        """Be a source and a sink of probes; both ends use the same UDP port."""
+        hurry()
+        self._source, self._sink = Source(address, port), Sink(address, port)
+        return {}
+
+    def send_probes(self, trains: list[dict[str, Any]], at: float) -> dict[str, Any]:
+        """Send trains of probes from the instant `at` on; returns when all are sent."""
+        return earlier(self._source, "open_probes comes before send_probes").send(trains, at)
+
+    def collect_probes(self) -> dict[str, Any]:
+        """The probes that arrived since the last time."""
+        return earlier(self._sink, "open_probes comes before collect_probes").collect()
 
 
 class Source:
