@@ -12,21 +12,11 @@ from dlcp.errors import ExitCode, MachineCannot, Problems
 from dlcp.model.units import parse_rate_bps
 from dlcp.model.workload import Profile
 from dlcp.paths import EXPERIMENTS
-from dlcp.runner.machine.admission import (
-    ACKS_A_PACKET,
-    LONGEST_RUN_S,
-    OF_PLAIN,
-    READABLE,
-    SLOWEST_BPS,
-    USABLE_SHARE,
-    Machine,
-    admit,
-    load_of,
-    loads_of,
-    scale_that_fits,
-)
+from dlcp.runner.machine.admission import admit
 from dlcp.runner.machine.calibration import DEFAULT, Costs
+from dlcp.runner.machine.choose_scale import LONGEST_RUN_S, READABLE, SLOWEST_BPS, scale_that_fits
 from dlcp.runner.machine.invariance import options_for
+from dlcp.runner.machine.job_load import ACKS_A_PACKET, OF_PLAIN, USABLE_SHARE, Machine, load_of, loads_of
 from dlcp.runner.machine.lab_equivalent import stands_for
 from dlcp.runner.machine.scale_down import Scale, scaled_down, sentence
 from dlcp.runner.planning.check import Ready, common_substrate, ready

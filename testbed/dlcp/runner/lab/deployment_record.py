@@ -24,7 +24,7 @@ from dlcp.switches.vendor.render import Rendered
 FOLDER = "deployments"
 """Beside the inventory, unless a person says otherwise: whoever deploys by the same inventory sees the same."""
 LOCK = "lock"
-"""In the lab's folder: see substrates.fabric_lock."""
+"""In the lab's folder: see substrates.lab.fabric_lock."""
 SECRET = "secret"
 """In the lab's folder: what jobs' cookies, and so TCP's source ports, follow from."""
 SECRET_BYTES = 32

@@ -54,7 +54,7 @@ class Fingerprint(Frozen):
 class Calibration(Frozen):
     """The stored file. In µs of CPU time: bare_us of a packet over a bare veth pair, both ends; ends_us at the two
     hosts of a fabric; hop_us at each switch that it passes. late_us: 99th percentile of a wake-up's lateness under
-    load. other_busy, spread: see substrates.calibrate.Measured. measured: UTC.
+    load. other_busy, spread: see substrates.emulate.measure_packet_cost.Measured. measured: UTC.
     """
 
     format: Literal[1]

@@ -1,9 +1,9 @@
 """An experiment made lighter, so that this machine carries it: dilated first, its bytes scaled second.
 
-Dilation (`runner.dilation`) keeps all that a transport can see, and takes as much longer. A larger byte scale keeps the
-seconds: links are slower and messages smaller by one factor, what is counted in packets stays (port buffers, buckets,
-bursts, PFC's thresholds), and so does every time; there are fewer packets a second and fewer buckets an iteration. With
-links slower by as much as byte_scale is larger, the lab that the fabric stands for has the same rate.
+Dilation (`runner.machine.dilation`) keeps all that a transport can see, and takes as much longer. A larger byte scale
+keeps the seconds: links are slower and messages smaller by one factor, what is counted in packets stays (port buffers,
+buckets, bursts, PFC's thresholds), and so does every time; there are fewer packets a second and fewer buckets an
+iteration. With links slower by as much as byte_scale is larger, the lab that the fabric stands for has the same rate.
 """
 
 from __future__ import annotations

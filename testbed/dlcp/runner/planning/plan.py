@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,11 +12,8 @@ from typing import Any
 from dlcp.model.experiment import SchemeChoice
 from dlcp.model.run import Run, TenantRun
 from dlcp.runner.planning.check import Ready, common_substrate, scheme_of
-from dlcp.runner.planning.run_identity import content_hash, facts, job_facts
+from dlcp.runner.planning.run_identity import content_hash, facts, job_facts, run_id
 from dlcp.substrates import registry
-
-RUN_ID_DIGITS = 12
-"""Hexadecimal digits of a run's name: 48 bits, no collision among any number of runs that one makes."""
 
 
 @dataclass(frozen=True)
@@ -153,10 +149,11 @@ def make_cell(
         ]
     if inputs := scheme.inputs():
         definition["inputs"] = inputs
-    text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
-    run_id = hashlib.sha256(text.encode()).hexdigest()[:RUN_ID_DIGITS]
     workload = ready.workloads[job.workload]
-    return Cell(Run(run_id, experiment, choice, job_name, job, workload, repeat, seed, substrate, tenants), definition)
+    return Cell(
+        Run(run_id(definition), experiment, choice, job_name, job, workload, repeat, seed, substrate, tenants),
+        definition,
+    )
 
 
 def tenants_of(ready: Ready, job_name: str, label: str) -> tuple[TenantRun, ...]:

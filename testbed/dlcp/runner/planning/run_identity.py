@@ -1,14 +1,19 @@
-"""Identity of a run, but for its scheme and its seed: the facts that names of runs and records of searches rest on."""
+"""Identity of a run: the facts that its id and records of searches rest on, and the id. The scheme and the seed are
+added in `plan.make_cell`."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from dlcp.model.experiment import Experiment
 from dlcp.model.workload import Job, Training, Workload
 
+RUN_ID_DIGITS = 12
+"""Hexadecimal digits of a run's name: 48 bits, no collision among any number of runs that one makes."""
 _FABRIC_KEYS = {"shared_buffer", "queues", "load_balancing", "flowlet_gap_s", "pfc", "faults", "backlog_every_s"}
 """Fields of an experiment about its fabric and its mishaps, except topology and port buffer."""
 _NOT_OF_A_RUN = {"fit"}
@@ -31,6 +36,12 @@ def facts(experiment: Experiment, job_name: str, workload_sha256: str) -> dict[s
         "job": job_facts(experiment.jobs[job_name]),
         "workload_sha256": workload_sha256,
     }
+
+
+def run_id(definition: Mapping[str, Any]) -> str:
+    """Return the id of the run that these facts define."""
+    text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:RUN_ID_DIGITS]
 
 
 def job_facts(job: Job) -> dict[str, Any]:

@@ -13,18 +13,12 @@ from dlcp.agents.machine_monitor import cores
 from dlcp.errors import MachineCannot, Problem, encode_problem
 from dlcp.model.result import RunResult
 from dlcp.model.scaling import regime
-from dlcp.runner.machine.admission import (
-    FITTED_SHARE,
-    USABLE_SHARE,
-    Load,
-    Machine,
-    admit,
-    loads_of,
-    scale_that_fits,
-)
+from dlcp.runner.machine.admission import admit
 from dlcp.runner.machine.calibration import Costs, command, costs
+from dlcp.runner.machine.choose_scale import scale_that_fits
 from dlcp.runner.machine.emulator_support import lacking as lacking_here
 from dlcp.runner.machine.emulator_support import require_supported
+from dlcp.runner.machine.job_load import FITTED_SHARE, USABLE_SHARE, Load, Machine, loads_of
 from dlcp.runner.machine.lab_equivalent import sentences, stands_for, without_network
 from dlcp.runner.machine.scale_down import require_declared_compute, scaled_down, sentence
 from dlcp.runner.planning.check import Ready
