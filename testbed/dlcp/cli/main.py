@@ -389,7 +389,7 @@ def main() -> None:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    """Parse and call; problems are printed, and become the exit code that DESIGN names."""
+    """Parse and call; problems are printed, and become the exit code (dlcp.errors.ExitCode)."""
     try:
         command, bound, _ = app.parse_args(arguments, print_error=True, exit_on_error=False)
     except CycloptsError:

@@ -25,7 +25,7 @@ of it would take their cores."""
 
 
 class Scaling(Frozen):
-    """How a lab is shrunk into this machine (DESIGN.md, "Scaling a lab into a laptop").
+    """How a lab is shrunk into this machine.
 
     Message sizes are divided by byte_scale; compute times and every time constant of transports, agents and switches
     are multiplied by time_dilation (EMULATOR.md, "Time dilation"). What a topology, the faults and the background say

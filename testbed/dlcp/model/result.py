@@ -177,9 +177,10 @@ class RunResult(BaseModel):
     seconds; bytes_share, where gradients are compressed: what of their bytes travels, which is all that this ideal
     moves. jct_s: first iteration's start to last worker's end. intended, effective: what switches and hosts should
     do and do, in one shape. costs: None = unknown (an older result). tuning: the record of the search that found knobs
-    for this job (model.tuning.Search), empty when none did. tenants: job → what became of it. extra: what a scheme
-    tells of itself beyond all this, topic → host → what: phases (DBLP's servers: iteration → the share that pushes to
-    it might lose from there on), stage_times (OptiReduce's workers: leg → tB and tC in seconds and x, at the end).
+    for this job (model.loading.search_record.Search), empty when none did. tenants: job → what became of
+    it. extra: what a scheme tells of itself beyond all this, topic → host → what: phases (DBLP's servers: iteration →
+    the share that pushes to it might lose from there on), stage_times (OptiReduce's workers: leg → tB and tC in seconds
+    and x, at the end).
     degradations: what a switch cannot do of what it should, and does instead, a line each.
     fidelity: monitor → {value, bound, unit, ok, meaning, source}. unwatched: monitor → why it was not watched there.
     tables: table → size and checksum of its file; all that the run wrote, and no other. Empty in results before format

@@ -1,6 +1,6 @@
 """Lab equivalent of an emulated fabric: the numbers without which no result can be read.
 
-DESIGN: byte scale k divides messages, dilation d stretches compute and timers; the emulated link is lab rate ÷ (k·d).
+Byte scale k divides messages, dilation d stretches compute and timers; the emulated link is lab rate ÷ (k·d).
 A buffer keeps its packets and its time at line rate, so in the lab it is as many µs ÷ d.
 """
 

@@ -126,8 +126,8 @@ class Pattern(ABC):
     min_workers: ClassVar[int] = 2
     """With fewer workers a job exchanges nothing."""
     sums_at_servers: ClassVar[bool] = False
-    """Whether servers sum whole gradients of tensors, as transport.parameter_server does: what schemes ask for that
-    compress, close or bound gradients at the server."""
+    """Whether servers sum whole gradients of tensors, as transport.aggregation.parameter_server does: what schemes
+    ask for that compress, close or bound gradients at the server."""
     bounds_stages: ClassVar[bool] = False
     """Whether its workers close stages by time: TransportSettings.time_bounds, with hadamard and at_once."""
     drift_lasts: ClassVar[bool] = False

@@ -1,8 +1,8 @@
 """Where the ends of a bench are: both on loopback, or each in a network namespace of its own.
 
-Namespaces are made inside a private world (substrates.private), so nothing of them outlives the command. Every host's
-veth has its offloads off: each packet crosses alone, as on a wire. A shaped port, where there is one, is the egress of
-a switch namespace between senders and receiver: on a host's own veth a burst would pass it as one packet.
+Namespaces are made inside a private world (isolation.private_namespaces), so nothing of them outlives the command.
+Every host's veth has its offloads off: each packet crosses alone, as on a wire. A shaped port, where there is one, is
+the egress of a switch namespace between senders and receiver: on a host's own veth a burst would pass it as one packet.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
 class DeployScreen:
-    """A listener (runner.deploy.Listener) that prints. On a terminal a phase is a bar while it lasts."""
+    """A listener (runner.lab.deploy.Listener) that prints. On a terminal a phase is a bar while it lasts."""
 
     def __init__(self, out: Console) -> None:
         self._out = out

@@ -23,9 +23,9 @@ from dlcp.model.units import show_rate, show_size
 from dlcp.model.workload import Job, Profile, Training, Workload
 
 MIN_BUFFER_PACKETS = 10
-"""Below it a port drops most of every burst (DESIGN.md, "Scaling a lab into a laptop")."""
+"""Below it a port drops most of every burst."""
 MIN_REPEATS = 5
-"""Fewer give no interval worth the name (DESIGN.md, "Results")."""
+"""With fewer an interval of the mean is too wide to rank anything."""
 TRAINING_METRICS = frozenset({"final_accuracy", "time_to_accuracy_s", "steps_to_accuracy"})
 
 Found = tuple[list[Problem], list[Problem]]

@@ -72,7 +72,7 @@ def topology_names() -> list[str]:
 def load_experiment(path: Path, workloads: Path = WORKLOADS) -> Loaded:
     """Load and check an experiment file. workloads: the folder that holds <workload>.yaml.
 
-    Scheme names and knobs are not checked here, for they need the schemes' code: see runner.check.
+    Scheme names and knobs are not checked here, for they need the schemes' code: see runner.planning.check.
     """
     document = read_document(path)
     if document.data is None:

@@ -53,8 +53,9 @@ class Point(Frozen):
 class Search(Frozen):
     """One scheme's search for one job.
 
-    digest: of all that its outcome rests on (runner.tuned). chosen: the knobs of the shortest mean job completion time,
-    once all points have had their runs. cores, kernel: of the machine. sha256: of all the rest.
+    digest: of all that its outcome rests on (runner.planning.search_answers). chosen: the knobs of the shortest
+    mean job completion time, once all points have had their runs. cores, kernel: of the machine. sha256: of all the
+    rest.
     """
 
     label: str

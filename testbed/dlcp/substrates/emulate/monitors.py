@@ -2,7 +2,7 @@
 how long every queue is, where that is asked for.
 
 It has the priority that DLCP's engines ask for, so that its lateness is that of what moves packets; agents in Python
-are watched by themselves (agents.clock).
+are watched by themselves (agents.precise_waits).
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ _HINTS = {
 
 
 class LabAgent(AgentHandle):
-    """An agent on a host of a lab. said: what it told of itself (agents.introduction),
+    """An agent on a host of a lab. said: what it told of itself (agents.process.hello),
     and its way there (see HostWords.dlcp_agent)."""
 
     def __init__(self, name: str, remote: Remote, host: LabHost, log: Path) -> None:
