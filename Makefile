@@ -12,8 +12,9 @@ SMALL := tests/fast/ $(filter-out $(WIDE),$(wildcard tests/kernel/*/))
 ALONE := $(wildcard tests/kernel/emulate/test_theory_*.py) tests/long/test_machine_bias.py tests/kernel/emulate/test_queues.py \
 	tests/long/test_half_a_machine.py tests/kernel/emulate/test_mishaps.py tests/kernel/emulate/test_killed_often.py \
 	tests/kernel/emulate/test_calibrate.py
-# Several tests run at a time on few cores: libraries that start a thread a core in each would fight over them.
-TESTS := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q
+# Several tests run at a time on few cores: libraries that start a thread a core in each would fight over them, and
+# processes that may not keep what they have compiled would compile it at each start.
+TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q
 LABS := tests/lab/
 FABRICS := $(WIDE) tests/long/ tests/bench/ tests/fuzz/
 

@@ -7,6 +7,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -58,7 +59,12 @@ def imports_of(file: Path, source: str, known: Mapping[str, Path], root: Path = 
 
 FILES = sorted(file for file in ROOT.rglob("*.py"))
 MODULES = modules(FILES)
-IMPORTS = {name: imports_of(file, file.read_text(encoding="utf-8"), MODULES) for name, file in MODULES.items()}
+
+
+@cache
+def imports_of_all() -> dict[str, set[str]]:
+    """Imports of every module of the package. Not at import: each worker of a test run imports this file."""
+    return {name: imports_of(file, file.read_text(encoding="utf-8"), MODULES) for name, file in MODULES.items()}
 
 
 def folder_includes(root: Path) -> dict[str, dict[str, set[str]]]:
@@ -127,15 +133,15 @@ def parts(imports: Mapping[str, set[str]]) -> dict[str, set[str]]:
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
-    assert circle(graph({module: module for module in MODULES}, IMPORTS)) == []
+    assert circle(graph({module: module for module in MODULES}, imports_of_all())) == []
 
 
 def test_no_circle_between_folders() -> None:
-    assert circle(graph({module: room_of(module, MODULES) for module in MODULES}, IMPORTS)) == []
+    assert circle(graph({module: room_of(module, MODULES) for module in MODULES}, imports_of_all())) == []
 
 
 def test_parts_stand_on_few_floors() -> None:
-    height = floors(parts(IMPORTS))
+    height = floors(parts(imports_of_all()))
     by_floor = [[part for part in sorted(height) if height[part] == floor] for floor in sorted(set(height.values()))]
     for floor, names in enumerate(by_floor, 1):
         print(f"floor {floor}: {', '.join(names)}")
@@ -144,12 +150,12 @@ def test_parts_stand_on_few_floors() -> None:
 
 @pytest.mark.parametrize("part", FEW)
 def test_a_part_that_must_know_few_knows_few(part: str) -> None:
-    assert parts(IMPORTS)[part] <= FEW[part]
+    assert parts(imports_of_all())[part] <= FEW[part]
 
 
 def test_the_runner_does_not_know_the_report() -> None:
     """Runs are made without what draws them, which is an extra that may be missing."""
-    assert "report" not in parts(IMPORTS)["runner"]
+    assert "report" not in parts(imports_of_all())["runner"]
 
 
 def test_no_circle_between_folders_of_the_core() -> None:
@@ -192,7 +198,7 @@ def test_every_folder_is_a_package_that_says_what_is_in_it() -> None:
     ],
 )
 def test_a_wrong_import_is_found(module: str, source: str) -> None:
-    wrong = IMPORTS | {module: IMPORTS[module] | imports_of(MODULES[module], source, MODULES)}
+    wrong = imports_of_all() | {module: imports_of_all()[module] | imports_of(MODULES[module], source, MODULES)}
     assert circle(parts(wrong)) != []
 
 

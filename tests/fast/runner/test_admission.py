@@ -132,16 +132,13 @@ def test_background_alone_can_be_too_much(tmp_path: Path) -> None:
 
 HALF_AS_FAST = Machine(2, Costs(2 * DEFAULT.ends_s, 2 * DEFAULT.hop_s, "twice the defaults", measured=True))
 """Two cores of half the speed of those that the defaults are of."""
-EMULATED = [
-    path.stem
-    for path in sorted(EXPERIMENTS.glob("*.yaml"))
-    if common_substrate(ready(path).schemes.values()) == "emulate"
-]
 
 
-@pytest.mark.parametrize("name", EMULATED)
-def test_every_shipped_experiment_fits_a_machine_half_as_fast(name: str) -> None:
-    shipped = ready(EXPERIMENTS / f"{name}.yaml")
+@pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_shipped_experiment_fits_a_machine_half_as_fast(path: Path) -> None:
+    shipped = ready(path)
+    if common_substrate(shipped.schemes.values()) != "emulate":
+        return  # it sends nothing that a machine would have to carry
     if shipped.experiment.scaling.fit:
         scale = scale_that_fits(shipped, HALF_AS_FAST)
         assert scale is not None
