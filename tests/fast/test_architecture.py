@@ -27,7 +27,7 @@ FEW = {
     "model": {"files"},  # it says what an experiment is, whoever runs it
     "report": {"model", "files"},  # it reads results of any version and place
     "transport": {"model", "files"},  # users embed it
-    "frameworks": {"model", "files", "datasets", "transport"},  # users embed it
+    "frameworks": {"model", "files", "datasets", "transport", "patterns"},  # users embed it
     "switches": {"model", "files"},  # it runs on switches too
 }
 """Parts that may import these only, though the absence of circles would allow more."""

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 from dlcp.model.workload import TransportSettings
+from dlcp.patterns import pattern_of
+from dlcp.patterns.base import Traffic
 from dlcp.transport.aggregation import transpose as all_to_all
 from dlcp.transport.aggregation.ring import connects_to, neighbours
+from dlcp.transport.contract.declarations import declare_all
 from dlcp.transport.contract.endpoint import Endpoint
 from dlcp.transport.factory import open_endpoint
 
@@ -44,6 +47,13 @@ WORKER = 1 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw-1").removeprefix("gw"
 def address(rank: int) -> str:
     """Return the loopback address of a rank."""
     return f"127.0.{WORKER}.{rank + 1}"
+
+
+def agree(endpoints: Iterable[Endpoint], pattern: str, traffic: Traffic) -> None:
+    """Agree the tensors of a job at all ranks, as its pattern's plan says."""
+    declarations = pattern_of(pattern).declarations(traffic)
+    for endpoint in endpoints:
+        declare_all(endpoint, declarations)
 
 
 def free_port() -> int:

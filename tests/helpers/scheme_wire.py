@@ -11,8 +11,9 @@ from virtual_time import MS, US, Floats, Key, Node, Packet, World
 from dlcp import schemes
 from dlcp.model.experiment import Scaling
 from dlcp.model.workload import Job, Profile, TransportSettings
+from dlcp.patterns import pattern_of
+from dlcp.patterns.base import Traffic
 from dlcp.transport._native import lib
-from dlcp.transport.contract.bounds import Bounds
 from dlcp.transport.contract.tensors import Tensor, plan_tensors
 from dlcp.transport.dlcp_endpoint import _native_bound
 
@@ -90,13 +91,13 @@ def push_all(
         passes(world, packet)
 
     pushed.world.network = tap
-    bound = Bounds(settings, JOB.iterations).push(0)
-    (ppm, energy_ppm) = _native_bound(bound)
+    declarations = pattern_of(JOB.pattern).declarations(Traffic(1, 1, tensors, settings, JOB.iterations))
     for node in nodes.values():
-        for number, tensor in enumerate(tensors):
+        for each in declarations:
+            (ppm, energy_ppm) = _native_bound(each.push_bound)
             node.declare(
-                number, tensor.elements, (ppm, 0), tensor.queue, (energy_ppm, lib.DLCP_PPM),
-                droppable=int(tensor.droppable), must_arrive=tensor.must_arrive,
+                each.number, each.elements, (ppm, 0), each.queue, (energy_ppm, lib.DLCP_PPM),
+                droppable=int(each.droppable), must_arrive=each.must_arrive,
                 must_arrive_ppm=round(settings.must_arrive_largest * lib.DLCP_PPM),
             )  # fmt: skip
     pushed.got = [np.full(tensor.elements, np.nan, np.float32) for tensor in tensors]

@@ -7,23 +7,23 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from dlcp.patterns.base import Traffic
-from dlcp.transport.aggregation.all_reduce_worker import chunks_must_arrive
 from dlcp.transport.aggregation.ring import chunk_cuts
 from dlcp.transport.contract.tensors import ELEMENT_BYTES
+from dlcp.transport.contract.values import packets
 
 
 @dataclass(frozen=True)
 class Chunk:
     """A chunk that is not empty. owner: the rank that bears its number. number: of the endpoint's tensor.
 
-    must_arrive: the tensor's chunks are too small to lose anything.
+    largest_packets: of the tensor's largest chunk. All its chunks are of one loss class.
     """
 
     tensor: int
     owner: int
     number: int
     elements: int
-    must_arrive: bool
+    largest_packets: int
 
     @property
     def size_bytes(self) -> int:
@@ -35,7 +35,8 @@ def chunks_of(traffic: Traffic) -> Iterator[Chunk]:
     """Yield the chunks of all tensors."""
     size = traffic.workers
     for index, tensor in enumerate(traffic.tensors):
-        must_arrive = chunks_must_arrive(tensor, size, traffic.settings)
-        for owner, (start, stop) in enumerate(pairwise(chunk_cuts(tensor.elements, size))):
+        places = list(pairwise(chunk_cuts(tensor.elements, size)))
+        largest = max(packets(stop - start) for start, stop in places)
+        for owner, (start, stop) in enumerate(places):
             if start < stop:
-                yield Chunk(index, owner, index * size + owner, stop - start, must_arrive)
+                yield Chunk(index, owner, index * size + owner, stop - start, largest)

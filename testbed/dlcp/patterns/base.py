@@ -6,9 +6,10 @@ All but `worker` and `server` is pure: it follows from the job and is the same a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import ClassVar, Protocol
 
 from dlcp.model.workload import TransportSettings
@@ -16,7 +17,9 @@ from dlcp.transport.aggregation.coded_tensors import CodedJob
 from dlcp.transport.aggregation.interfaces import GradientServer, GradientWorker
 from dlcp.transport.contract.bounds import Bounds
 from dlcp.transport.contract.clock import HOST_CLOCK, Clock
+from dlcp.transport.contract.declarations import Declaration, declaration
 from dlcp.transport.contract.endpoint import RELIABLE, Bound, Dtype, Endpoint, Floats, Leg
+from dlcp.transport.contract.loss_class import LossClass, unless_few
 from dlcp.transport.contract.optimizer import Sgd
 from dlcp.transport.contract.tensors import Tensor
 from dlcp.transport.contract.values import element_bytes
@@ -64,6 +67,15 @@ class Traffic:
         return Bounds(self.settings, self.iterations)
 
     @property
+    def gradient_loss(self) -> LossClass:
+        """Class of gradients that a bounded share of may be lost: as the settings fill holes."""
+        return LossClass.BOUNDED_LAST if self.settings.holes == "last" else LossClass.BOUNDED
+
+    def unless_few(self, wanted: LossClass, packet_count: int) -> LossClass:
+        """Return the class wanted, or MUST_ARRIVE for fewer packets than the settings' must_arrive_below_packets."""
+        return unless_few(wanted, packet_count, self.settings.must_arrive_below_packets)
+
+    @property
     def coded(self) -> CodedJob:
         """The codes that travel where gradients are compressed. Its methods raise ValueError where they are not."""
         return CodedJob(self.settings, self.tensors, self.workers, self.iterations)
@@ -76,7 +88,8 @@ class Message:
     source, destination: ranks. number, leg, step: as in its MessageKey (step: see there). tensor: the bucket that it
     belongs to, an index into Traffic.tensors. elements: how many values of dtype travel, at most where the length is
     variable. tensor_bytes: float32 bytes of the gradient that it stands for; where several messages stand for the same
-    ones in turn, the first one's only. must_arrive: nothing of it may be lost in any iteration.
+    ones in turn, the first one's only. loss: its class; this is the only place that decides it. queue: the switch
+    queue; None: its tensor's. Messages of the same number and leg differ in source, destination and step only.
     """
 
     source: int
@@ -86,15 +99,21 @@ class Message:
     tensor: int
     elements: int
     tensor_bytes: int
+    loss: LossClass
     step: int = 0
     dtype: Dtype = "float32"
     variable: bool = False
-    must_arrive: bool = False
+    queue: int | None = None
 
     @property
     def size_bytes(self) -> int:
         """Payload; the most that it may be where the length is variable."""
         return self.elements * element_bytes(self.dtype)
+
+    @property
+    def shape(self) -> tuple[int, int, Dtype, bool, int | None]:
+        """Fields that all messages of a number share, on both legs."""
+        return self.tensor, self.elements, self.dtype, self.variable, self.queue
 
 
 @dataclass(frozen=True)
@@ -180,11 +199,54 @@ class Pattern(ABC):
         """Yield all messages of an iteration, each of which both its ends note as a Completion. Every iteration has
         the same ones."""
 
-    def bound(self, traffic: Traffic, message: Message, iteration: int) -> Bound:
-        """Return what a message may lose in an iteration."""
-        if message.must_arrive or traffic.settings.kind == "tcp":
+    def announcements(self, traffic: Traffic) -> Iterator[tuple[int, Message]]:
+        """Yield what ranks send each other besides the messages of iterations, with the iteration of its MessageKey: of
+        a few bytes, in no table of results, and in no rank's completions. By default nothing."""
+        yield from ()
+
+    def agreed_bound(self, traffic: Traffic, message: Message, iteration: int) -> Bound:
+        """Return what both ends of a message say at most that it may lose in an iteration: less where servers announce
+        it (TransportSettings.phases), or where only time takes anything (TimeBounds.repair)."""
+        if not message.loss.may_lose:
             return RELIABLE
-        return traffic.bounds.closed(iteration) if message.leg is Leg.PUSH else traffic.bounds.pull(iteration)
+        return traffic.bounds.push(iteration) if message.leg is Leg.PUSH else traffic.bounds.pull(iteration)
+
+    def bound(self, traffic: Traffic, message: Message, iteration: int) -> Bound:
+        """Return what may be missing of a message in an iteration: its bound, or more of a gradient that its receiver
+        may close early."""
+        if traffic.settings.kind == "tcp":
+            return RELIABLE
+        agreed = self.agreed_bound(traffic, message, iteration)
+        return traffic.bounds.closed(agreed) if message.loss.may_lose and message.leg is Leg.PUSH else agreed
+
+    def declarations(self, traffic: Traffic) -> list[Declaration]:
+        """Return what every rank agrees with its transport before any sends, by number: it follows from the messages.
+
+        Bounds are those of iteration 0; a message of a later one says its own. ValueError when messages of a number
+        differ in what is agreed of all of them.
+        """
+        by_number: dict[int, dict[Leg, Message]] = {}
+        announced = (message for _, message in self.announcements(traffic))
+        for message in chain(self.messages(traffic), announced):
+            first = by_number.setdefault(message.number, {}).setdefault(message.leg, message)
+            if message.loss is not first.loss or message.shape != first.shape:
+                raise ValueError(self._differ(first, message))
+        return [self._declaration(traffic, legs) for _, legs in sorted(by_number.items())]
+
+    def _declaration(self, traffic: Traffic, legs: Mapping[Leg, Message]) -> Declaration:
+        """Return what is agreed of a number, from one of its messages on each leg."""
+        message, *others = legs.values()
+        if others and others[0].shape != message.shape:
+            raise ValueError(self._differ(message, others[0]))
+        tensor = traffic.tensors[message.tensor]
+        losses = {leg: (each.loss, self.agreed_bound(traffic, each, 0)) for leg, each in legs.items()}
+        return declaration(
+            message.number, message.elements, tensor.queue if message.queue is None else message.queue,
+            tensor.droppable, losses, dtype=message.dtype, variable=message.variable,
+        )  # fmt: skip
+
+    def _differ(self, message: Message, other: Message) -> str:
+        return f"{self.a_name} has messages of number {message.number} that differ: {message} and {other}"
 
     def transfers(self, traffic: Traffic) -> list[tuple[int, int, float]]:
         """Return (from, to, bytes), ranks: the payload of an iteration as an ideal transport moves it, pushes first.
@@ -197,8 +259,9 @@ class Pattern(ABC):
 
     @abstractmethod
     def worker(self, place: Place) -> GradientWorker:
-        """Make the worker of a rank; its tensors are agreed with the transport."""
+        """Make the worker of a rank, whose `declarations` are agreed with the transport."""
 
     def server(self, place: Place) -> GradientServer:
-        """Make the server of a rank; its tensors are agreed with the transport. Only where the pattern has servers."""
+        """Make the server of a rank, whose `declarations` are agreed with the transport. Only where the pattern has
+        servers."""
         raise ValueError(f"{self.a_name} has no servers")

@@ -9,6 +9,9 @@ from typing import ClassVar
 from dlcp.patterns.base import Members, Message, Pattern, Place, Traffic
 from dlcp.transport.aggregation.interfaces import GradientServer, GradientWorker
 from dlcp.transport.contract.endpoint import Leg
+from dlcp.transport.contract.loss_class import LossClass
+from dlcp.transport.contract.tensors import data_queues
+from dlcp.transport.contract.values import packets
 
 
 class ParameterServer(Pattern):
@@ -41,17 +44,36 @@ class ParameterServer(Pattern):
         for number, tensor in enumerate(traffic.tensors):
             server = traffic.workers + tensor.server
             for worker in traffic.worker_ranks:
-                for leg, source, sink in ((Leg.PUSH, worker, server), (Leg.PULL, server, worker)):
+                for leg, source, sink, loss in (
+                    (Leg.PUSH, worker, server, traffic.gradient_loss),
+                    (Leg.PULL, server, worker, LossClass.BOUNDED_LAST),
+                ):
                     yield Message(
                         source, sink, number, leg, number, tensor.elements, tensor.size_bytes,
-                        must_arrive=tensor.must_arrive,
+                        loss=traffic.unless_few(loss, packets(tensor.elements)),
+                    )  # fmt: skip
+
+    def announcements(self, traffic: Traffic) -> Iterator[tuple[int, Message]]:
+        """Yield the bounds that servers announce where the settings have phases: each a number to each worker."""
+        rule, tensors = traffic.settings.phases, traffic.tensors
+        if rule is None:
+            return
+        from dlcp.transport.aggregation.dblp import announced_checks, announcement_number
+
+        for check in announced_checks(rule, traffic.iterations):
+            for server in sorted({tensor.server for tensor in tensors}):
+                first = next(number for number, tensor in enumerate(tensors) if tensor.server == server)
+                for worker in traffic.worker_ranks:
+                    yield check, Message(
+                        traffic.workers + server, worker, announcement_number(tensors, server), Leg.PULL, first, 1, 0,
+                        loss=LossClass.MUST_ARRIVE, queue=data_queues(1)[0],
                     )  # fmt: skip
 
     def worker(self, place: Place) -> GradientWorker:
         """Make the worker that the settings' compression or phases need, or the plain one."""
         from dlcp.transport.aggregation.compressed_server import CompressedWorker
         from dlcp.transport.aggregation.dblp import PhaseWorker
-        from dlcp.transport.aggregation.parameter_server import Worker, declare
+        from dlcp.transport.aggregation.parameter_server import Worker
 
         traffic, settings, tensors = place.traffic, place.traffic.settings, place.traffic.tensors
         servers, bounds = traffic.server_ranks, traffic.bounds
@@ -63,8 +85,8 @@ class ParameterServer(Pattern):
                 clock=place.clock,
             )  # fmt: skip
         if settings.phases is not None:
-            return PhaseWorker(place.endpoint, tensors, servers, place.parameters, settings, bounds, clock=place.clock)
-        declare(place.endpoint, tensors, settings)
+            rule = settings.phases
+            return PhaseWorker(place.endpoint, tensors, servers, place.parameters, rule, bounds, clock=place.clock)
         return Worker(place.endpoint, tensors, servers, place.parameters, bounds=bounds, clock=place.clock)
 
     def server(self, place: Place) -> GradientServer:
@@ -72,7 +94,7 @@ class ParameterServer(Pattern):
         from dlcp.transport.aggregation.compressed_server import CompressedServer
         from dlcp.transport.aggregation.dblp import PhaseServer
         from dlcp.transport.aggregation.ltp import EarlyClosing
-        from dlcp.transport.aggregation.parameter_server import Server, declare
+        from dlcp.transport.aggregation.parameter_server import Server
 
         traffic, settings, tensors = place.traffic, place.traffic.settings, place.traffic.tensors
         workers, bounds = traffic.worker_ranks, traffic.bounds
@@ -83,10 +105,9 @@ class ParameterServer(Pattern):
             return CompressedServer(place.endpoint, job, compressors, index, workers, bounds=bounds, clock=place.clock)
         if settings.phases is not None:
             return PhaseServer(
-                place.endpoint, tensors, index, workers, place.parameters, place.optimizer, settings, bounds,
+                place.endpoint, tensors, index, workers, place.parameters, place.optimizer, settings.phases, bounds,
                 record_holes=place.record_holes, clock=place.clock,
             )  # fmt: skip
-        declare(place.endpoint, tensors, settings)
         return Server(
             place.endpoint, tensors, index, workers, place.parameters, place.optimizer,
             bounds=bounds, holes=settings.holes, record_holes=place.record_holes,
@@ -101,14 +122,15 @@ def _coded_messages(traffic: Traffic) -> Iterator[Message]:
         server = traffic.workers + tensor.server
         for round_, exchange in enumerate(job.exchanges(index)):
             for worker in traffic.worker_ranks:
-                for leg, code, source, sink in (
-                    (Leg.PUSH, exchange.push, worker, server),
-                    (Leg.PULL, exchange.pull, server, worker),
+                for leg, code, source, sink, loss in (
+                    (Leg.PUSH, exchange.push, worker, server, LossClass.BOUNDED),
+                    (Leg.PULL, exchange.pull, server, worker, LossClass.RELIABLE),  # merged: a hole would harm all
                 ):
+                    fewest = min(packets(tensor.elements), packets(code.elements, code.dtype))
                     yield Message(
                         source, sink, job.number(index, round_, leg), leg, index, code.elements,
                         0 if round_ else tensor.size_bytes, dtype=code.dtype, variable=code.variable,
-                        must_arrive=leg is Leg.PULL or job.must_arrive(tensor, code),
+                        loss=traffic.unless_few(loss, fewest),
                     )  # fmt: skip
 
 

@@ -9,7 +9,8 @@ from dlcp.patterns._chunks import chunks_of
 from dlcp.patterns.base import Members, Message, Pattern, Place, Traffic
 from dlcp.transport.aggregation import ring
 from dlcp.transport.aggregation.interfaces import GradientWorker
-from dlcp.transport.contract.endpoint import RELIABLE, Bound, Leg
+from dlcp.transport.contract.endpoint import Bound, Leg
+from dlcp.transport.contract.loss_class import LossClass
 
 
 class Ring(Pattern):
@@ -47,19 +48,21 @@ class Ring(Pattern):
         """Yield the hops of every chunk: sums from the rank after its owner to the owner, results from the owner on."""
         size = traffic.workers
         for chunk in chunks_of(traffic):
-            for leg, first in ((Leg.PUSH, chunk.owner + 1), (Leg.PULL, chunk.owner)):
+            for leg, first, loss in (
+                (Leg.PUSH, chunk.owner + 1, LossClass.BOUNDED),
+                (Leg.PULL, chunk.owner, LossClass.RELIABLE),
+            ):
+                loss_class = traffic.unless_few(loss, chunk.largest_packets)
                 for step in range(size - 1):
                     source = (first + step) % size
                     yield Message(
                         source, (source + 1) % size, chunk.number, leg, chunk.tensor, chunk.elements, chunk.size_bytes,
-                        step=step, must_arrive=chunk.must_arrive or leg is Leg.PULL,
+                        step=step, loss=loss_class,
                     )  # fmt: skip
 
-    def bound(self, traffic: Traffic, message: Message, iteration: int) -> Bound:
+    def agreed_bound(self, traffic: Traffic, message: Message, iteration: int) -> Bound:
         """Return a hop's part of what a whole all-reduce may lose."""
-        if message.must_arrive or traffic.settings.kind == "tcp":
-            return RELIABLE
-        return ring.hop_bound(traffic.bounds.push(iteration), traffic.workers)
+        return ring.hop_bound(super().agreed_bound(traffic, message, iteration), traffic.workers)
 
     def transfers(self, traffic: Traffic) -> list[tuple[int, int, float]]:
         """Return what each worker sends the next if all chunks of a tensor are of the same size."""

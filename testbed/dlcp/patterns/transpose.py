@@ -11,6 +11,7 @@ from dlcp.patterns.base import Members, Message, Pattern, Place, Traffic
 from dlcp.transport.aggregation import transpose
 from dlcp.transport.aggregation.interfaces import GradientWorker
 from dlcp.transport.contract.endpoint import Leg
+from dlcp.transport.contract.loss_class import LossClass
 
 
 class Transpose(Pattern):
@@ -42,10 +43,13 @@ class Transpose(Pattern):
         """Yield every chunk from all other workers to its owner, and its mean from the owner to them."""
         for chunk in chunks_of(traffic):
             for other in transpose.others(chunk.owner, traffic.workers):
-                for leg, source, sink in ((Leg.PUSH, other, chunk.owner), (Leg.PULL, chunk.owner, other)):
+                for leg, source, sink, loss in (
+                    (Leg.PUSH, other, chunk.owner, traffic.gradient_loss),
+                    (Leg.PULL, chunk.owner, other, LossClass.BOUNDED_LAST),
+                ):
                     yield Message(
                         source, sink, chunk.number, leg, chunk.tensor, chunk.elements, chunk.size_bytes,
-                        must_arrive=chunk.must_arrive,
+                        loss=traffic.unless_few(loss, chunk.largest_packets),
                     )  # fmt: skip
 
     def worker(self, place: Place) -> GradientWorker:

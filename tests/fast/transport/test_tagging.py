@@ -10,15 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcp.model.workload import TransportSettings
+from dlcp.patterns import pattern_of
+from dlcp.patterns.base import Traffic
 from dlcp.transport.contract.tensors import (
     PACKET_ELEMENTS,
     TOLERANCE,
     balance,
     data_queues,
     map_queues,
-    packets,
     plan_tensors,
 )
+from dlcp.transport.contract.values import packets
 
 SETTINGS = TransportSettings(kind="dlcp", priority_queues=5)
 
@@ -99,7 +101,8 @@ def test_droppable__never_in_the_protected_tail(elements: list[int], bucket: int
 
 def test_must_arrive__is_fewer_packets_than_the_setting() -> None:
     tensors = plan_tensors(named([7 * 360, 8 * 360]), 7 * 360 * 4, 1, SETTINGS)
-    assert [(packets(t.elements), t.must_arrive) for t in tensors] == [(7, True), (8, False)]
+    declarations = pattern_of("parameter-server").declarations(Traffic(1, 1, tensors, SETTINGS, 1))
+    assert [(packets(d.elements), d.must_arrive) for d in declarations] == [(7, True), (8, False)]
 
 
 def test_plan__bytes_scaled_resnet_keeps_full_messages() -> None:

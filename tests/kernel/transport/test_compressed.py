@@ -9,9 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from coding import METHODS, Bench, known_knobs
-from loopback import TCP, ranks, together
+from loopback import TCP, agree, ranks, together
 
 from dlcp.model.workload import Compression, TransportSettings
+from dlcp.patterns.base import Traffic
 from dlcp.transport.aggregation.coded_tensors import CodedJob
 from dlcp.transport.aggregation.compressed_server import CompressedServer, CompressedWorker
 from dlcp.transport.compression import compressor_class
@@ -48,6 +49,7 @@ def train(endpoints: list[Endpoint], job: CodedJob) -> tuple[list[list[Floats]],
     elements = job.tensors[-1].stop
     worker_ranks, server_ranks = list(range(WORKERS)), list(range(WORKERS, WORKERS + SERVERS))
     bounds = Bounds(job.settings, ITERATIONS)
+    agree(endpoints, "parameter-server", Traffic(WORKERS, SERVERS, job.tensors, job.settings, ITERATIONS))
     servers = [
         CompressedServer(
             endpoints[rank], job, job.compressors(-1, SEED, 0.0), index, worker_ranks, bounds=bounds, stall_timeout_s=10
@@ -170,6 +172,7 @@ def test_worker__whose_server_is_gone_says_so() -> None:
     job = coded_job("topk")
     with ranks(TCP, 1, 1) as endpoints:
         alone = replace(job, workers=1)
+        agree([endpoints[0]], "parameter-server", Traffic(1, 1, job.tensors, job.settings, ITERATIONS))
         worker = CompressedWorker(
             endpoints[0], alone, alone.compressors(0, SEED, 0.0), [1, 1], initial(job.tensors[-1].stop), OPTIMIZER,
             stall_timeout_s=10,

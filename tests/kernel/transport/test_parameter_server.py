@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from loopback import TCP, ranks, together
+from loopback import TCP, agree, ranks, together
 
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.aggregation.parameter_server import Server, Worker, declare, parameters_crc32
+from dlcp.patterns.base import Traffic
+from dlcp.transport.aggregation.parameter_server import Server, Worker, parameters_crc32
 from dlcp.transport.contract.endpoint import Completion, Endpoint, Floats, MessageKey, Placement, TransportError
 from dlcp.transport.contract.optimizer import Sgd
 from dlcp.transport.contract.tensors import Tensor, plan_tensors
@@ -55,8 +56,7 @@ def train(
     """Each worker's parameters after each iteration, and the servers."""
     elements = tensors[-1].stop
     worker_ranks, server_ranks = list(range(WORKERS)), list(range(WORKERS, WORKERS + count))
-    for endpoint in endpoints:
-        declare(endpoint, tensors, LOSSLESS[0])
+    agree(endpoints, "parameter-server", Traffic(WORKERS, count, tensors, LOSSLESS[0], optimizer.iterations))
     servers = [
         Server(
             endpoints[rank], tensors, index, worker_ranks, initial(elements), optimizer, stall_timeout_s=10, **options
@@ -176,7 +176,7 @@ def test_server__that_waits_in_vain_says_for_what() -> None:
     settings = LOSSLESS[0]
     tensors = plan_tensors([("only", 1000)], 4_000, 1, settings)
     with ranks(settings, 2, 1) as endpoints:
-        declare(endpoints[2], tensors, LOSSLESS[0])
+        agree([endpoints[2]], "parameter-server", Traffic(2, 1, tensors, settings, 1))
         server = Server(endpoints[2], tensors, 0, [0, 1], initial(1000), Sgd(0.1, 0.0, 1), stall_timeout_s=0.2)
         server.expect_first()
         with pytest.raises(TransportError, match=r"nothing completed for 0.2 s; waiting for the push of tensor 0 \(it"):
@@ -187,8 +187,7 @@ def test_worker__that_waits_in_vain_says_for_what() -> None:
     settings = LOSSLESS[0]
     tensors = plan_tensors([("only", 1000)], 4_000, 1, settings)
     with ranks(settings, 1, 1) as endpoints:
-        for endpoint in endpoints:
-            declare(endpoint, tensors, LOSSLESS[0])
+        agree(endpoints, "parameter-server", Traffic(1, 1, tensors, settings, 1))
         worker = Worker(endpoints[0], tensors, [1], initial(1000), stall_timeout_s=0.2)
         worker.push(0, 0)
         with pytest.raises(TransportError, match="waiting for the pull of tensor 0 from rank 1"):

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from loopback import ranks, together
+from loopback import agree, ranks, together
 
 from dlcp.model.workload import PhaseBound, TransportSettings
+from dlcp.patterns.base import Traffic
 from dlcp.transport.aggregation.dblp import PhaseServer, PhaseWorker
 from dlcp.transport.contract.bounds import Bounds
 from dlcp.transport.contract.endpoint import Bound, Endpoint, Floats, Leg, MessageKey
@@ -18,10 +19,8 @@ from dlcp.transport.contract.tensors import plan_tensors
 LAYERS = [("front", 6_000), ("middle", 12_000), ("back", 5_000)]
 WORKERS, SERVERS, ITERATIONS, EVERY = 2, 2, 14, 3
 CRITICAL, RELAXED = 0.01, 0.41
-SETTINGS = TransportSettings(
-    kind="dlcp", loss_bound=RELAXED, selective_drop="off", droppable_front=(),
-    phases=PhaseBound(critical=CRITICAL, relaxed=RELAXED, drop=0.5, check_every=EVERY),
-)  # fmt: skip
+RULE = PhaseBound(critical=CRITICAL, relaxed=RELAXED, drop=0.5, check_every=EVERY)
+SETTINGS = TransportSettings(kind="dlcp", loss_bound=RELAXED, selective_drop="off", droppable_front=(), phases=RULE)
 NORMS = [8.0] * 6 + [3.0] * 3 + [2.9] * 5
 """By iteration: the third check, after iteration 8, sees a drop of more than a half."""
 
@@ -56,18 +55,19 @@ def played() -> tuple[list[Watched], list[PhaseServer], list[PhaseWorker]]:
     elements, bounds = tensors[-1].stop, Bounds(SETTINGS, ITERATIONS)
     worker_ranks, server_ranks = list(range(WORKERS)), list(range(WORKERS, WORKERS + SERVERS))
     with ranks(SETTINGS, WORKERS, SERVERS) as endpoints:
+        agree(endpoints, "parameter-server", Traffic(WORKERS, SERVERS, tensors, SETTINGS, ITERATIONS))
         watched = [Watched(endpoint) for endpoint in endpoints]
         servers = [
             PhaseServer(
                 watched[rank], tensors, index, worker_ranks, np.zeros(elements, np.float32),  # type: ignore[arg-type]
-                Sgd(0.1, 0.0, ITERATIONS), SETTINGS, bounds, stall_timeout_s=10,
+                Sgd(0.1, 0.0, ITERATIONS), RULE, bounds, stall_timeout_s=10,
             )
             for index, rank in enumerate(server_ranks)
         ]  # fmt: skip
         workers = [
             PhaseWorker(
                 watched[rank], tensors, server_ranks, np.zeros(elements, np.float32),  # type: ignore[arg-type]
-                SETTINGS, bounds, stall_timeout_s=10,
+                RULE, bounds, stall_timeout_s=10,
             )
             for rank in worker_ranks
         ]  # fmt: skip

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from loopback import TCP, ring, together
+from loopback import TCP, agree, ring, together
 
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.aggregation.all_reduce_worker import chunks_must_arrive
+from dlcp.patterns import pattern_of
+from dlcp.patterns.base import Traffic
 from dlcp.transport.aggregation.ring_worker import RingWorker
 from dlcp.transport.contract.bounds import Bounds
-from dlcp.transport.contract.endpoint import Endpoint, Floats, TransportError
+from dlcp.transport.contract.endpoint import Endpoint, Floats, Leg, TransportError
+from dlcp.transport.contract.loss_class import LossClass
 from dlcp.transport.contract.optimizer import Sgd
 from dlcp.transport.contract.tensors import plan_tensors
 
@@ -32,6 +34,7 @@ def initial() -> Floats:
 def workers(endpoints: list[Endpoint], settings: TransportSettings, **options: float) -> list[RingWorker]:
     tensors, sgd = plan_tensors(LAYERS, 16_000, 1, settings), Sgd(0.1, 0.9, ITERATIONS, warmup_iterations=1)
     bounds = Bounds(settings, ITERATIONS)
+    agree(endpoints, "ring", Traffic(SIZE, 0, tensors, settings, ITERATIONS))
     return [
         RingWorker(endpoint, tensors, rank, SIZE, initial(), sgd, settings, bounds=bounds, **options)
         for rank, endpoint in enumerate(endpoints)
@@ -96,6 +99,7 @@ def test_worker__cannot_fill_holes_with_the_last_gradient() -> None:
 
 def test_chunks__too_small_to_lose_anything_must_arrive() -> None:
     settings = TransportSettings(kind="dlcp", must_arrive_below_packets=8)
-    (tensor,) = plan_tensors([("only", 360 * 8 * 4)], 10**9, 1, settings)
-    assert not chunks_must_arrive(tensor, 4, settings)
-    assert chunks_must_arrive(tensor, 5, settings)
+    tensors = plan_tensors([("only", 360 * 8 * 4)], 10**9, 1, settings)
+    for size, loss in ((4, LossClass.BOUNDED), (5, LossClass.MUST_ARRIVE)):
+        messages = pattern_of("ring").messages(Traffic(size, 0, tensors, settings, 1))
+        assert {message.loss for message in messages if message.leg is Leg.PUSH} == {loss}

@@ -8,17 +8,27 @@ from typing import Any
 
 import numpy as np
 import pytest
-from loopback import TCP, together, transpose
+from loopback import TCP, agree, together, transpose
 
 from dlcp.model.workload import TimeBounds, TransportSettings
+from dlcp.patterns.base import Traffic
 from dlcp.transport.aggregation.optireduce_timeouts import StageTimes
 from dlcp.transport.aggregation.ring import AllReduced
 from dlcp.transport.aggregation.transpose import TransposeAllReduce
 from dlcp.transport.aggregation.transpose_worker import TransposeWorker
 from dlcp.transport.contract.bounds import Bounds
-from dlcp.transport.contract.endpoint import Completion, Endpoint, Floats, Leg, MessageKey, TransportError, Values
+from dlcp.transport.contract.endpoint import (
+    Completion,
+    Droppable,
+    Endpoint,
+    Floats,
+    Leg,
+    MessageKey,
+    TransportError,
+    Values,
+)
 from dlcp.transport.contract.optimizer import Sgd
-from dlcp.transport.contract.tensors import plan_tensors
+from dlcp.transport.contract.tensors import Tensor, plan_tensors
 
 DLCP = TransportSettings(kind="dlcp")
 TRANSPORTS = [pytest.param(TCP, id="tcp"), pytest.param(DLCP, id="dlcp")]
@@ -46,9 +56,11 @@ def reducers_of(
 ) -> list[TransposeAllReduce]:
     bounds = Bounds(settings, ITERATIONS)
     found = [TransposeAllReduce(one, rank, len(endpoints), bounds, **options) for rank, one in enumerate(endpoints)]
+    tensors = [Tensor(0, elements, 0, 0, 0, queue=3, droppable=Droppable.NONE) for elements in sizes]
+    agree(endpoints, "transpose", Traffic(len(endpoints), 0, tensors, settings, ITERATIONS))
     for reducer in found:
         for tensor, elements in enumerate(sizes):
-            reducer.declare(tensor, elements)
+            reducer.add(tensor, elements)
     return found
 
 
@@ -267,6 +279,7 @@ def initial() -> Floats:
 def workers_of(endpoints: list[Endpoint], settings: TransportSettings, **options: float) -> list[TransposeWorker]:
     tensors, sgd = plan_tensors(LAYERS, 16_000, 1, settings), Sgd(0.1, 0.9, ITERATIONS, warmup_iterations=1)
     bounds = Bounds(settings, ITERATIONS)
+    agree(endpoints, "transpose", Traffic(len(endpoints), 0, tensors, settings, ITERATIONS))
     return [
         TransposeWorker(one, tensors, rank, len(endpoints), initial(), sgd, settings, bounds, **options)
         for rank, one in enumerate(endpoints)

@@ -10,6 +10,7 @@ from dlcp.patterns.base import Place
 from dlcp.transport.aggregation.all_reduce_worker import AllReduceWorker
 from dlcp.transport.aggregation.interfaces import GradientServer, GradientWorker, Rank
 from dlcp.transport.aggregation.parameter_server import Iteration
+from dlcp.transport.contract.declarations import declare_all
 from dlcp.transport.contract.endpoint import Endpoint, Floats
 from dlcp.transport.contract.optimizer import Sgd
 
@@ -24,16 +25,19 @@ def place_of(spec: JobSpec, settings: TransportSettings, rank: int, endpoint: En
 
 
 def make_worker(pattern: str, place: Place) -> GradientWorker:
-    """Make the worker that the job's pattern and the settings need; its tensors are agreed with the transport."""
+    """Agree a rank's tensors with its transport, and make the worker that the job's pattern and the settings need."""
     known_pattern = pattern_of(pattern)
     if place.traffic.settings.compression is not None and not known_pattern.sums_at_servers:
         raise ValueError(f"compressed gradients are merged by parameter servers, not by {known_pattern.a_name}")
+    declare_all(place.endpoint, known_pattern.declarations(place.traffic))
     return known_pattern.worker(place)
 
 
 def make_server(pattern: str, place: Place) -> GradientServer:
-    """Make the server that the job's pattern and the settings need; its tensors are agreed with the transport."""
-    return pattern_of(pattern).server(place)
+    """Agree a rank's tensors with its transport, and make the server that the job's pattern and the settings need."""
+    known_pattern = pattern_of(pattern)
+    declare_all(place.endpoint, known_pattern.declarations(place.traffic))
+    return known_pattern.server(place)
 
 
 def optimizer(spec: JobSpec) -> Sgd:

@@ -27,6 +27,7 @@ from dlcp.frameworks.pytorch.work import Outcome
 from dlcp.transport._native import lib
 from dlcp.transport.aggregation.ring import AllReduced, Holes, RingAllReduce, segment_cuts
 from dlcp.transport.contract.endpoint import Bound, Droppable, Dtype, TransportError, Values
+from dlcp.transport.contract.loss_class import LossClass, unless_few
 from dlcp.transport.contract.values import packets
 from dlcp.transport.contract.waiting import some_of
 
@@ -201,17 +202,16 @@ class Reducer:
         """The ring's tensors for a shape that is seen for the first time: the same at every rank."""
         cuts = segment_cuts(elements, self._size, dtype)
         shape = _Shape([])
-        must_arrive = packets(elements, dtype) < self._must_arrive_below
+        loss = unless_few(LossClass.BOUNDED, packets(elements, dtype), self._must_arrive_below)
         for _ in range(SLOTS):
             slot = _Slot(self._tensors, cuts)
             shape.slots.append(slot)
             for start, stop in pairwise(cuts):
                 span = next(one for one in spans if (start + stop) // 2 < one.stop)
-                droppable = Droppable.SMALL if span.droppable and not must_arrive else Droppable.NONE
+                droppable = Droppable.SMALL if span.droppable else Droppable.NONE
                 self._ring.declare(
-                    self._tensors, stop - start, dtype=dtype, queue=span.queue, droppable=droppable,
-                    must_arrive=must_arrive,
-                )  # fmt: skip
+                    self._tensors, stop - start, dtype=dtype, queue=span.queue, droppable=droppable, loss=loss
+                )
                 self._slot_of[self._tensors] = slot
                 self._tensors += 1
         self._shapes[elements, dtype, spans] = shape

@@ -11,18 +11,15 @@ import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from dlcp.model.workload import TransportSettings
-from dlcp.transport.aggregation.ring import AllReduced, chunk_cuts
+from dlcp.transport.aggregation.ring import AllReduced
 from dlcp.transport.contract.clock import HOST_CLOCK, Clock
 from dlcp.transport.contract.endpoint import Completion, Floats
 from dlcp.transport.contract.optimizer import Optimizer
 from dlcp.transport.contract.tensors import Tensor
-from dlcp.transport.contract.values import packets
 from dlcp.transport.contract.waiting import STALL_TIMEOUT_S, Patience
 
 _SLICE_S = 0.2
@@ -159,10 +156,3 @@ class AllReduceWorker(ABC):
         with self._changed:
             self._arrived_s[done.tensor] = done.end_s
             self._changed.notify_all()
-
-
-def chunks_must_arrive(tensor: Tensor, size: int, settings: TransportSettings) -> bool:
-    """Whether a tensor's chunks are too small to lose anything, as a tensor of their size would be."""
-    cuts = chunk_cuts(tensor.elements, size)
-    largest = max(packets(stop - start) for start, stop in pairwise(cuts))
-    return tensor.must_arrive or largest < settings.must_arrive_below_packets

@@ -11,11 +11,10 @@ from typing import Any
 
 from dlcp.model.workload import Compression, TransportSettings
 from dlcp.transport.compression import compressor_class
-from dlcp.transport.compression.base import Code, Compressor, Exchange, Knobs, Share
-from dlcp.transport.contract.endpoint import RELIABLE, Bound, Droppable, Endpoint, Leg
+from dlcp.transport.compression.base import Compressor, Exchange, Knobs, Share
+from dlcp.transport.contract.endpoint import Leg
 from dlcp.transport.contract.optimizer import Sgd
 from dlcp.transport.contract.tensors import Tensor
-from dlcp.transport.contract.values import packets
 
 
 @dataclass(frozen=True)
@@ -60,25 +59,6 @@ class CodedJob:
     def place(self, number: int) -> tuple[int, int]:
         """The tensor and the round of a code."""
         return number % len(self.tensors), number // len(self.tensors) // 2
-
-    def declare(self, endpoint: Endpoint) -> None:
-        """Agree all codes with the transport; the same call at every rank. What is merged loses nothing."""
-        for tensor, found in enumerate(self.tensors):
-            for round_, exchange in enumerate(self.exchanges(tensor)):
-                for leg, code in ((Leg.PUSH, exchange.push), (Leg.PULL, exchange.pull)):
-                    pushes = leg is Leg.PUSH
-                    endpoint.declare(
-                        self.number(tensor, round_, leg), code.elements, queue=found.queue,
-                        droppable=found.droppable if pushes else Droppable.NONE,
-                        must_arrive=self.must_arrive(found, code),
-                        push_bound=Bound(self.settings.loss_bound, self.settings.energy_bound) if pushes else RELIABLE,
-                        dtype=code.dtype, variable=code.variable,
-                    )  # fmt: skip
-
-    def must_arrive(self, tensor: Tensor, code: Code) -> bool:
-        """Whether nothing of a tensor's code may be lost: a code of few packets is as a tensor of few."""
-        few = packets(code.elements, code.dtype) < self.settings.must_arrive_below_packets
-        return tensor.must_arrive or few
 
     @property
     def _kind(self) -> type[Compressor[Any]]:

@@ -31,7 +31,7 @@ class CompressedWorker(AllReduceWorker):
     time; later rounds, decoding and updates are the other thread's.
 
     servers: their ranks, as Tensor.server counts them. parameters: the whole flat vector, updated in place.
-    optimizer: without momentum where the compressors have their own. Declares the codes.
+    optimizer: without momentum where the compressors have their own. The codes are agreed with the endpoint.
     """
 
     def __init__(
@@ -61,7 +61,6 @@ class CompressedWorker(AllReduceWorker):
         }
         self._means: dict[int, Floats] = {}
         self._pushing = [0] * len(job.tensors)
-        job.declare(endpoint)
         self._thread.start()
 
     @property
@@ -138,8 +137,8 @@ class _Progress:
 class CompressedServer(ServedRank):
     """A server's side: it merges the codes of the tensors whose `server` is its index.
 
-    workers: ranks, in the order in which their codes are merged. codec_s: CPU seconds of merging so far. Declares the
-    codes.
+    workers: ranks, in the order in which their codes are merged. codec_s: CPU seconds of merging so far. The codes are
+    agreed with the endpoint.
     """
 
     def __init__(
@@ -168,7 +167,6 @@ class CompressedServer(ServedRank):
             for round_, exchange in enumerate(compressors[tensor].exchanges)
         }
         self._codes: dict[int, dict[int, Values]] = {tensor: {} for tensor in own}
-        job.declare(endpoint)
 
     def expect_first(self) -> None:
         """Register the receives of iteration 0; call it before any worker may push."""

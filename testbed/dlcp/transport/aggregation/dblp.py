@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from dlcp.model.workload import PhaseBound, TransportSettings
-from dlcp.transport.aggregation.parameter_server import Server, Worker, declare
+from dlcp.model.workload import PhaseBound
+from dlcp.transport.aggregation.parameter_server import Server, Worker
 from dlcp.transport.contract.bounds import Bounds
 from dlcp.transport.contract.endpoint import Bound, Completion, Endpoint, Floats, Leg, MessageKey, Placement
-from dlcp.transport.contract.tensors import Tensor, data_queues
+from dlcp.transport.contract.tensors import Tensor
 
 PPM = 1_000_000
 """What an announced bound is counted in: whole numbers up to it are exact in float32."""
@@ -59,17 +59,18 @@ class _Schedule:
         return Bound(self._by_check[self.check_of(iteration)])
 
 
-def _declare(endpoint: Endpoint, tensors: list[Tensor], settings: TransportSettings) -> PhaseBound:
-    """Agree the tensors and, behind them, one announcement by server."""
-    assert settings.phases is not None
-    declare(endpoint, tensors, settings)
-    for server in range(1 + max(tensor.server for tensor in tensors)):
-        endpoint.declare(len(tensors) + server, 1, queue=data_queues(1)[0], must_arrive=True)
-    return settings.phases
+def announcement_number(tensors: list[Tensor], server: int) -> int:
+    """Return the endpoint's tensor under which a server announces: those behind the job's, one for each server."""
+    return len(tensors) + server
+
+
+def announced_checks(rule: PhaseBound, iterations: int) -> list[int]:
+    """Return the checks after which servers announce a bound: an announcement's iteration is its check."""
+    return [check for check in range(1, iterations) if _takes_effect(check, rule.check_every, iterations)]
 
 
 class PhaseWorker(Worker):
-    """A worker that is told what its pushes may lose. Declares the tensors; otherwise as Worker."""
+    """A worker that is told what its pushes may lose. rule: by which its servers judge. Otherwise as Worker."""
 
     def __init__(
         self,
@@ -77,12 +78,11 @@ class PhaseWorker(Worker):
         tensors: list[Tensor],
         servers: list[int],
         parameters: Floats,
-        settings: TransportSettings,
+        rule: PhaseBound,
         bounds: Bounds,
         **more: Any,
     ) -> None:
         super().__init__(endpoint, tensors, servers, parameters, bounds=bounds, **more)
-        rule = _declare(endpoint, tensors, settings)
         self._every, self._iterations = rule.check_every, bounds.iterations
         self._schedules = [_Schedule(rule) for _ in servers]
         self._announced: dict[tuple[int, int], Floats] = {}
@@ -99,7 +99,7 @@ class PhaseWorker(Worker):
         due = (iteration + 1) % self._every == 0 and _takes_effect(check, self._every, self._iterations)
         if due and (check, server) not in self._announced:
             buffer = self._announced[check, server] = np.zeros(1, np.float32)
-            key = MessageKey(check, len(self._tensors) + server, Leg.PULL)
+            key = MessageKey(check, announcement_number(self._tensors, server), Leg.PULL)
             self._endpoint.receive(self._servers[server], key, buffer, placement=Placement.KEEP)
         return super().push(iteration, tensor)
 
@@ -117,7 +117,7 @@ class PhaseWorker(Worker):
 
 
 class PhaseServer(Server):
-    """A server that tells its workers what their pushes may lose. Declares the tensors; otherwise as Server.
+    """A server that tells its workers what their pushes may lose, by a rule. Otherwise as Server.
 
     phases: check → the bound that followed, check 0 before any.
     """
@@ -130,12 +130,11 @@ class PhaseServer(Server):
         workers: list[int],
         parameters: Floats,
         optimizer: Any,
-        settings: TransportSettings,
+        rule: PhaseBound,
         bounds: Bounds,
         **more: Any,
     ) -> None:
         super().__init__(endpoint, tensors, index, workers, parameters, optimizer, bounds=bounds, **more)
-        rule = _declare(endpoint, tensors, settings)
         self.phases = {0: rule.critical}
         self._index, self._every, self._iterations = index, rule.check_every, bounds.iterations
         self._phase, self._schedule = Phase(rule), _Schedule(rule)
@@ -169,7 +168,7 @@ class PhaseServer(Server):
         if not _takes_effect(check, self._every, self._iterations):
             return
         self._kept.append(np.array([ppm], np.float32))
-        key = MessageKey(check, len(self._tensors) + self._index, Leg.PULL)
+        key = MessageKey(check, announcement_number(self._tensors, self._index), Leg.PULL)
         for worker in self._workers:
             self._endpoint.send(worker, key, self._kept[-1])
 

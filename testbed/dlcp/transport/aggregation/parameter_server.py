@@ -19,7 +19,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dlcp.model.workload import TransportSettings
 from dlcp.transport.aggregation.ltp import EarlyClosing
 from dlcp.transport.contract.bounds import Bounds
 from dlcp.transport.contract.clock import HOST_CLOCK, Clock
@@ -31,18 +30,6 @@ from dlcp.transport.contract.waiting import STALL_TIMEOUT_S, Patience
 
 SERVE_SLICE_S = 0.2
 """How soon a server that is idle sees that it is to end."""
-
-
-def declare(endpoint: Endpoint, tensors: list[Tensor], settings: TransportSettings) -> None:
-    """Agree all tensors of a job with the transport; the same call at every rank. The bounds are the settings'."""
-    for number, tensor in enumerate(tensors):
-        endpoint.declare(
-            number, tensor.elements, queue=tensor.queue,
-            droppable=tensor.droppable,
-            must_arrive=tensor.must_arrive,
-            push_bound=Bound(settings.loss_bound, settings.energy_bound),
-            pull_bound=Bound(settings.pull_loss_bound),
-        )  # fmt: skip
 
 
 def parameters_crc32(parameters: Floats) -> int:

@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 
 from dlcp.transport.contract.clock import HOST_CLOCK, Clock
+from dlcp.transport.contract.declarations import declaration, declare_all
 from dlcp.transport.contract.endpoint import (
     RELIABLE,
     Bound,
@@ -29,6 +30,7 @@ from dlcp.transport.contract.endpoint import (
     Placement,
     Values,
 )
+from dlcp.transport.contract.loss_class import LossClass
 from dlcp.transport.contract.values import divide, held_as, packet_elements, packets, rescale
 
 Holes = Literal["zero", "rescale"]
@@ -73,6 +75,12 @@ class _Shape:
     def holds(self, chunk: int) -> bool:
         return self.cuts[chunk] < self.cuts[chunk + 1]
 
+    @property
+    def chunk_sizes(self) -> dict[int, int]:
+        """Endpoint tensor → elements of the chunks that travel under its number; chunks that are empty do not."""
+        sizes = (stop - start for start, stop in pairwise(self.cuts))
+        return {number: size for number, size in zip(self.numbers, sizes, strict=True) if size}
+
 
 @dataclass
 class _Run:
@@ -102,7 +110,7 @@ class RingAllReduce:
     one endpoint tensor, told apart by their step, so that a tensor takes at most 3 of the endpoint's numbers in a ring
     of any size, instead of one a chunk.
 
-    `declare` and `start` may be called by any thread, `wait` by one thread, which moves everything on.
+    `add`, `declare` and `start` may be called by any thread, `wait` by one thread, which moves everything on.
     completions: of every hop at this end, if noted; their keys name endpoint tensors (tensor * size + chunk, unless
     numbers are shared).
     numbers_each: how many endpoint tensors a tensor takes.
@@ -139,6 +147,13 @@ class RingAllReduce:
         self._over: list[AllReduced] = []
         self._changed = threading.Condition()
 
+    def add(self, tensor: int, elements: int, dtype: Dtype = "float32") -> None:
+        """Learn a tensor, the same at every rank before any starts it. Its chunks are agreed with the endpoint by the
+        caller: they are the endpoint's tensors from tensor * numbers_each, up to one for each that is not empty."""
+        shape = self._cut(tensor, elements, dtype)
+        with self._changed:
+            self._shapes[tensor] = shape
+
     def declare(
         self,
         tensor: int,
@@ -147,26 +162,29 @@ class RingAllReduce:
         dtype: Dtype = "float32",
         queue: int = 3,
         droppable: Droppable = Droppable.NONE,
-        must_arrive: bool = False,
+        loss: LossClass = LossClass.BOUNDED,
     ) -> None:
-        """Agree a tensor, the same at every rank before any starts it; see Endpoint.declare.
+        """Learn a tensor that no pattern has planned, and agree its chunks with the endpoint; see `add`.
 
-        It takes the endpoint's tensors from tensor * numbers_each, up to one for each chunk that is not empty.
+        loss: the class of the reduce-scatter's hops, whose bound is the ring's. The all-gather loses nothing.
         """
+        shape = self._cut(tensor, elements, dtype)
+        results = loss if loss is LossClass.MUST_ARRIVE else LossClass.RELIABLE
+        legs = {Leg.PUSH: (loss, hop_bound(self._bound, self.size)), Leg.PULL: (results, RELIABLE)}
+        chunks = shape.chunk_sizes.items() if self.size > 1 else ()
+        declare_all(
+            self._endpoint,
+            [declaration(number, size, queue, droppable, legs, dtype=dtype) for number, size in chunks],
+        )
+        with self._changed:
+            self._shapes[tensor] = shape
+
+    def _cut(self, tensor: int, elements: int, dtype: Dtype) -> _Shape:
         if elements < 1:
             raise ValueError(f"tensor {tensor} has {elements} elements: nothing to reduce")
         cuts = chunk_cuts(elements, self.size, dtype)
         sizes = [stop - start for start, stop in pairwise(cuts)]
-        shape = _Shape(dtype, cuts, tuple(self._numbers(tensor, sizes)))
-        bound = hop_bound(self._bound, self.size)
-        chunk_sizes = {number: size for number, size in zip(shape.numbers, sizes, strict=True) if size}
-        for number, chunk_size in chunk_sizes.items() if self.size > 1 else ():
-            self._endpoint.declare(
-                number, chunk_size, queue=queue, droppable=droppable, must_arrive=must_arrive,
-                push_bound=bound, pull_bound=RELIABLE, dtype=dtype,
-            )  # fmt: skip
-        with self._changed:
-            self._shapes[tensor] = shape
+        return _Shape(dtype, cuts, tuple(self._numbers(tensor, sizes)))
 
     def start(self, tensor: int, iteration: int, data: Values, *, bound: Bound | None = None) -> None:
         """Begin to reduce data, in place. Iterations of a tensor come in order, one at a time, the same at every rank.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.aggregation.all_reduce_worker import AllReduceWorker, chunks_must_arrive
+from dlcp.transport.aggregation.all_reduce_worker import AllReduceWorker
 from dlcp.transport.aggregation.ring import AllReduced, RingAllReduce
 from dlcp.transport.contract.bounds import Bounds
 from dlcp.transport.contract.clock import HOST_CLOCK, Clock
@@ -18,7 +18,7 @@ class RingWorker(AllReduceWorker):
 
     rank, size: its place in the ring; the endpoint knows its neighbours. parameters: the whole flat vector, updated in
     place. bounds: by iteration; without them the settings' own.
-    Declares the tensors; all ranks do so before any pushes.
+    The tensors' chunks are agreed with the endpoint: tensor * size + chunk.
     """
 
     def __init__(
@@ -44,11 +44,7 @@ class RingWorker(AllReduceWorker):
             average=True, note_completions=True, clock=clock,
         )  # fmt: skip
         for number, tensor in enumerate(tensors):
-            self._ring.declare(
-                number, tensor.elements, queue=tensor.queue,
-                droppable=tensor.droppable,
-                must_arrive=chunks_must_arrive(tensor, size, settings),
-            )  # fmt: skip
+            self._ring.add(number, tensor.elements)
         self._thread.start()
 
     @property

@@ -24,7 +24,6 @@ from dlcp.transport.contract.endpoint import (
     RELIABLE,
     Bound,
     Completion,
-    Droppable,
     Endpoint,
     Floats,
     Leg,
@@ -98,7 +97,7 @@ class TransposeAllReduce:
     rank's value of the iteration before (`last`). at_once: how many messages of a tensor a rank sends at a time, to the
     ranks after it in turn; 0: all. times: closes what takes too long.
 
-    `declare` and `start` may be called by any thread, `wait` by one thread, which moves everything on.
+    `add` and `start` may be called by any thread, `wait` by one thread, which moves everything on.
     """
 
     def __init__(
@@ -129,29 +128,13 @@ class TransposeAllReduce:
         self._runs: dict[int, _Run] = {}
         self._changed = threading.Lock()
 
-    def declare(
-        self,
-        tensor: int,
-        elements: int,
-        *,
-        queue: int = 3,
-        droppable: Droppable = Droppable.NONE,
-        must_arrive: bool = False,
-    ) -> None:
-        """Agree a tensor, the same at every rank before any starts it; see Endpoint.declare.
-
-        It takes the endpoint's tensors tensor * size to tensor * size + size - 1, one for each chunk that is not empty.
+    def add(self, tensor: int, elements: int) -> None:
+        """Learn a tensor, the same at every rank before any starts it. Its chunks are agreed with the endpoint by the
+        caller: they are the endpoint's tensors tensor * size to tensor * size + size - 1, but for those that are empty.
         """
         if elements < 1:
             raise ValueError(f"tensor {tensor} has {elements} elements: nothing to reduce")
         shape = _Shape(elements, self.rank, self.size)
-        for chunk in range(self.size):
-            if shape.holds(chunk):
-                self._endpoint.declare(
-                    tensor * self.size + chunk, shape.cuts[chunk + 1] - shape.cuts[chunk], queue=queue,
-                    droppable=droppable, must_arrive=must_arrive,
-                    push_bound=self._bounds.push(0), pull_bound=self._bounds.pull(0),
-                )  # fmt: skip
         with self._changed:
             self._shapes[tensor] = shape
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.aggregation.all_reduce_worker import AllReduceWorker, chunks_must_arrive
+from dlcp.transport.aggregation.all_reduce_worker import AllReduceWorker
 from dlcp.transport.aggregation.hadamard import Rotation
 from dlcp.transport.aggregation.optireduce_timeouts import StageTimes
 from dlcp.transport.aggregation.ring import AllReduced
@@ -24,7 +24,7 @@ class TransposeWorker(AllReduceWorker):
     """One worker among `size`; the endpoint knows all the others. bounds: by iteration. stage_times: of its stages,
     where the settings bound them.
 
-    Declares the tensors; all ranks do so before any pushes.
+    The tensors' chunks are agreed with the endpoint: tensor * size + chunk.
     """
 
     def __init__(
@@ -54,11 +54,7 @@ class TransposeWorker(AllReduceWorker):
                 for number, tensor in enumerate(tensors)
             }
         for number, tensor in enumerate(tensors):
-            self._transpose.declare(
-                number, tensor.elements, queue=tensor.queue,
-                droppable=tensor.droppable,
-                must_arrive=chunks_must_arrive(tensor, size, settings),
-            )  # fmt: skip
+            self._transpose.add(number, tensor.elements)
         self._thread.start()
 
     @property

@@ -27,9 +27,9 @@ class Bounds:
                 share = bound
         return Bound(share, self.settings.energy_bound)
 
-    def closed(self, iteration: int) -> Bound:
-        """Of a gradient that is over at its server, which may have closed it early."""
-        bound, early = self.push(iteration), self.settings.early_close
+    def closed(self, bound: Bound) -> Bound:
+        """Return what may be missing of a gradient of this bound, which its server may close early."""
+        early = self.settings.early_close
         return bound if early is None else Bound(max(bound.bytes_share, round(1 - early.fraction, 9)))
 
     def pull(self, iteration: int) -> Bound:

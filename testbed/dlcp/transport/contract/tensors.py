@@ -1,4 +1,4 @@
-"""What a tensor is and how it is tagged: layers → buckets → servers, queues, droppable, must-arrive.
+"""What a tensor is and how it is tagged: layers → buckets → servers, queues, droppable.
 
 A model's parameters are one flat float32 vector, input side first. A bucket is a range of it and travels as one
 tensor. Everything here is a pure function of its arguments, so every rank and every scheme sees the same buckets.
@@ -13,7 +13,7 @@ from typing import Literal
 
 from dlcp.model.workload import Magnitude, TransportSettings
 from dlcp.transport.contract.endpoint import Droppable
-from dlcp.transport.contract.values import element_bytes, packet_elements, packets
+from dlcp.transport.contract.values import element_bytes, packet_elements
 
 ELEMENT_BYTES = element_bytes("float32")
 PACKET_ELEMENTS = packet_elements("float32")
@@ -37,7 +37,7 @@ class Tensor:
     """A bucket: elements [start, stop) of the flat vector, which touch layers first_layer … last_layer.
 
     server: index into the job's servers. queue: the switch queue on both legs. droppable: which of its packets may
-    be tagged to be dropped first, on the push leg. must_arrive: nothing of it may be lost.
+    be tagged to be dropped first, on the push leg. What may be lost of it is its messages' (LossClass).
     """
 
     start: int
@@ -47,7 +47,6 @@ class Tensor:
     server: int
     queue: int
     droppable: Droppable
-    must_arrive: bool
 
     @property
     def elements(self) -> int:
@@ -91,7 +90,6 @@ def plan_tensors(
         Tensor(
             start, stop, first, last, owners[i], queues[i],
             droppable=_droppable(settings.droppable_front if last < protected_from else settings.droppable_back),
-            must_arrive=packets(stop - start) < settings.must_arrive_below_packets,
         )
         for i, (start, stop, first, last) in enumerate(ranges)
     ]  # fmt: skip

@@ -33,12 +33,16 @@ from dlcp.frameworks.pytorch.servers.shard import Hyperparameters, MakeOptimizer
 from dlcp.frameworks.pytorch.servers.watched_worker import WatchedWorker, rank_names
 from dlcp.frameworks.pytorch.statistics import Counter, Losses, Statistics, statistics_of
 from dlcp.model.workload import TransportSettings
-from dlcp.transport.aggregation.parameter_server import declare
+from dlcp.patterns.base import Traffic
+from dlcp.patterns.parameter_server import ParameterServer
+from dlcp.transport.contract.declarations import declare_all
 from dlcp.transport.contract.endpoint import Completion, Leg, TransportError
 from dlcp.transport.contract.tensors import plan_tensors
 
 BUCKET_BYTES = 1_000_000
 """Small layers travel together up to about this size, bigger ones are cut: under a millisecond at 10 Gbit/s."""
+ENDLESS = 0
+"""Iterations, to a plan: nobody knows how many will come. No bound of these options changes with them."""
 SNAPSHOTS_KEPT = 4
 """No server is more than two iterations behind its own worker: a push is over before the next of its tensor."""
 
@@ -227,8 +231,10 @@ class DlcpOptimizer(torch.optim.Optimizer):
         self._alarm = meeting.alarm
         name = rank_names(size, homes)
         self._endpoints = {number: WatchedEndpoint(one, self._alarm, name) for number, one in meeting.endpoints.items()}
+        traffic = Traffic(size, len(homes), self._tensors, settings, iterations=ENDLESS)
+        declarations = ParameterServer("parameter server").declarations(traffic)
         for endpoint in self._endpoints.values():
-            declare(endpoint, self._tensors, settings)
+            declare_all(endpoint, declarations)
         self._worker = WatchedWorker(
             self._endpoints[rank], self._tensors, list(range(size, size + len(homes))), self._flat.values,
             stall_timeout_s=timeout.total_seconds(), alarm=self._alarm, name=name,
