@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from loopback import meeting, together
+from recording_endpoint import RecordingEndpoint
 
 from dlcp.agents.job_spec import JobSpec
 from dlcp.agents.precise_waits import Deadlines
@@ -24,17 +26,20 @@ SOON_S = 0.05
 
 @dataclass(frozen=True)
 class Done:
-    """A job that is over: its tables, and the completions of every rank."""
+    """A job that is over: its tables, and by rank what it noted, the endpoint and the endpoint's statistics."""
 
     iterations: Columns
     messages: Columns
     completions: list[list[Completion]]
+    endpoints: list[RecordingEndpoint]
+    statistics: list[dict[str, Any]]
 
 
 def run_job(spec: JobSpec, settings: TransportSettings, folder: Path) -> Done:
     """Run a job as its agents would: places, peers and roles are those of its pattern."""
     meets = {rank: (spec.peers_of(rank), spec.connects_to(rank)) for rank in range(len(spec.hosts))}
-    with meeting(settings, meets) as endpoints:
+    with meeting(settings, meets) as below:
+        endpoints = [RecordingEndpoint(endpoint) for endpoint in below]
         places = [
             place_of(spec, settings, rank, endpoint, profile_job.initial_parameters(spec))
             for rank, endpoint in enumerate(endpoints)
@@ -50,10 +55,12 @@ def run_job(spec: JobSpec, settings: TransportSettings, folder: Path) -> Done:
         roles = [*workers, *servers]
         for role in roles:
             role.close()
+        statistics = [endpoint.statistics() for endpoint in endpoints]
     records = [_record(folder, rank, rows[rank], role.completions) for rank, role in enumerate(roles)]
     tensors = spec.tensors(settings)
     messages = message_columns(spec, tensors, settings, records)
-    return Done(iteration_columns(spec, records), messages, [role.completions for role in roles])
+    completions = [role.completions for role in roles]
+    return Done(iteration_columns(spec, records), messages, completions, endpoints, statistics)
 
 
 def _worker_call(
