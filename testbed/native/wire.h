@@ -75,6 +75,7 @@ enum dlcp_flag {
 	DLCP_FLAG_ACK_NOW = 8, /* the sender waits for this acknowledgement */
 	DLCP_FLAG_WAIT = 16,   /* in a NACK: the receiver does not expect the message yet; no bitmap */
 	DLCP_FLAG_SOME_MUST_ARRIVE = 32, /* packets of this message must arrive; its DONE says how many */
+	DLCP_FLAG_LAST = 64, /* of a variable tensor: the message ends with this packet */
 };
 
 /* DLCP_UINT8: bytes that are no numbers. They are not measured: their magnitude and energy codes are 0. */

@@ -87,6 +87,7 @@ class Done:
     end_ns: int
     lost_energy_share: float
     first_ns: int
+    bytes: int
 
 
 class Node:
@@ -203,7 +204,7 @@ class Node:
             found.append(
                 Done(
                     one.peer, key, bool(one.received), one.delivered_bytes, one.lost_bytes, one.resent_bytes,
-                    one.probes, one.end_ns, one.lost_energy_share, one.first_ns,
+                    one.probes, one.end_ns, one.lost_energy_share, one.first_ns, one.bytes,
                 )
             )  # fmt: skip
         self.done += found

@@ -73,6 +73,11 @@ static int describe_peer(const struct peer *peer, char *text, size_t bytes)
 	const struct incoming *expected = peer->receiving.expected_head;
 	const struct outgoing *waiting = peer->sending.waiting_head;
 
+	if (expected && !expected->ended && (!waiting || expected->start_ns <= waiting->start_ns))
+		return snprintf(text, bytes,
+				"rank %u: tensor %u of iteration %u (%s): %u of at most %u packets have arrived",
+				peer->rank, expected->entry.key.tensor, expected->entry.key.iteration,
+				leg_name(expected->entry.key.leg), expected->arrived, expected->packets);
 	if (expected && (!waiting || expected->start_ns <= waiting->start_ns))
 		return snprintf(text, bytes,
 				"rank %u: tensor %u of iteration %u (%s): %u of %u packets have not arrived",

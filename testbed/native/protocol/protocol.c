@@ -134,7 +134,7 @@ static bool same_shape(const struct dlcp_tensor *a, const struct dlcp_tensor *b)
 {
 	return a->elements == b->elements && !memcmp(a->bound, b->bound, sizeof a->bound) && a->dtype == b->dtype &&
 	       a->queue == b->queue && a->droppable == b->droppable && a->must_arrive == b->must_arrive &&
-	       a->must_arrive_ppm == b->must_arrive_ppm;
+	       a->variable == b->variable && a->must_arrive_ppm == b->must_arrive_ppm;
 }
 
 /* Room for a tensor's declaration. */
@@ -169,6 +169,10 @@ int dlcp_protocol_declare(struct dlcp_protocol *protocol, uint16_t number, const
 				 "or a bound: out of range",
 				 number, shape->elements, shape->dtype, shape->queue, shape->droppable,
 				 shape->must_arrive_ppm);
+	/* R115 */
+	if (shape->variable && !shape->must_arrive)
+		return dlcp_fail(protocol, DLCP_ERROR_ARGUMENT,
+				 "tensor %u: messages of variable length must arrive, and this tensor need not", number);
 	if (before && !same_shape(&before->shape, shape))
 		return dlcp_fail(protocol, DLCP_ERROR_DUPLICATE, "tensor %u was declared otherwise before", number);
 	if (packets > protocol->scratch_packets) {

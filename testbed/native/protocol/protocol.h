@@ -98,12 +98,13 @@ struct dlcp_bound {
 
 /* A tensor as every rank declares it. Written by the caller. */
 struct dlcp_tensor {
-	uint32_t elements;     /* of dtype; at least 1 */
+	uint32_t elements;     /* of dtype, in a message; at least 1 */
 	struct dlcp_bound bound[2]; /* by leg */
 	uint8_t dtype;         /* enum dlcp_dtype */
 	uint8_t queue;         /* 0-6 */
 	uint8_t droppable;     /* mask of enum dlcp_droppable: which packets of the push leg may be tagged so */
 	uint8_t must_arrive;   /* nothing may be missing on any leg, whatever a bound says */
+	uint8_t variable;      /* a message has 1 to `elements` elements, as its sender says; it must arrive */
 	uint32_t must_arrive_ppm; /* share of a bounded push's packets that must arrive: the largest gradients' */
 };
 
@@ -145,21 +146,23 @@ struct dlcp_deadline {
 
 /* Where a message goes. Written by the caller. */
 struct dlcp_destination {
-	void *buffer;           /* all the tensor's elements; the protocol's until the completion */
+	void *buffer;           /* room for all the tensor's elements; the protocol's until the completion. What a message
+				 * of a variable tensor does not fill is left as it is */
 	uint32_t elements;      /* of the tensor's dtype, as declared */
 	uint8_t placement;      /* enum dlcp_placement */
 	const struct dlcp_bound *bound; /* for this message instead of the declared one; NULL: that one. Copied */
 	const struct dlcp_deadline *deadlines; /* any of them closes it, once all that must arrive is there.
 						* Copied. A tensor that must arrive has none */
 	uint32_t deadline_count; /* DLCP_DEADLINES at most */
-	uint16_t *contributors; /* NULL, or one by packet, the protocol's until the completion: how many ranks' values
-				 * it sums up, as the sender said, 0 in a hole; DLCP_PLACE_ADD adds to what is there */
+	uint16_t *contributors; /* NULL, or one by packet of the tensor, the protocol's until the completion: how many
+				 * ranks' values it sums up, as the sender said, 0 in a hole and where a message of a
+				 * variable tensor has no packet; DLCP_PLACE_ADD adds to what is there */
 };
 
 /* What a message is made of. Written by the caller. */
 struct dlcp_source {
-	const void *data;       /* all the tensor's elements; must not change until the completion */
-	uint32_t elements;      /* of the tensor's dtype, as declared */
+	const void *data;       /* all the message's elements; must not change until the completion */
+	uint32_t elements;      /* of the tensor's dtype, as declared; of a variable tensor 1 to as many */
 	const struct dlcp_bound *bound; /* as above; both ends of a message say the same */
 	const uint16_t *contributors;   /* NULL: 1 each; otherwise one by packet. Copied */
 };

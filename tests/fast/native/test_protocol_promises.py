@@ -83,10 +83,23 @@ class Tensor:
     """Share of a push's packets, of the largest gradients, that must arrive."""
     queue: int
     droppable: int
+    length_ppm: int | None = None
+    """Of a variable tensor: share of its elements that a message has, or half or a quarter of that; one at least."""
 
     @property
     def elements(self) -> int:
         return max(1, self.packets * full_packet(self.dtype) + self.rest)
+
+    def length(self, number: int) -> int:
+        """Elements of a message."""
+        if self.length_ppm is None:
+            return self.elements
+        return max(1, self.elements * (self.length_ppm >> number % 3) // NO_LIMIT)
+
+    @property
+    def whole(self) -> bool:
+        """Nothing of it may be missing, whatever a bound says."""
+        return self.must_arrive or self.length_ppm is not None
 
 
 tensors = st.builds(
@@ -99,6 +112,7 @@ tensors = st.builds(
     largest_ppm=st.sampled_from([0, 0, 100_000, NO_LIMIT]),
     queue=st.integers(0, 6),
     droppable=st.integers(0, 3),
+    length_ppm=st.sampled_from([None, None, 20_000, 600_000, NO_LIMIT]),
 )
 
 
@@ -156,27 +170,30 @@ class Message:
     tag_all: int = 0
 
     def __post_init__(self) -> None:
-        packet = np.arange(self.tensor.elements) // full_packet(self.tensor.dtype)
+        length, dtype = self.tensor.length(self.number), self.tensor.dtype
+        packet = np.arange(length) // full_packet(dtype)
         scale = 2.0 ** (packet * 7 % 5)
-        fraction = np.arange(self.tensor.elements) / 2**20
-        dtype = self.tensor.dtype
+        fraction = np.arange(length) / 2**20
         self.sent: Values = held((scale * (self.number + fraction)).astype(np.float32), dtype)
-        self.before: Values = held(np.full(self.tensor.elements, 0.5, np.float32), dtype)
-        self.buffer: Values = self.before.copy()
+        self.room: Values = held(np.full(self.tensor.elements, 0.5, np.float32), dtype)
+        self.behind: Values = self.room[length:]
+        self.before: Values = self.room[:length].copy()
+        self.buffer: Values = self.room[:length]
         packets = int(packet[-1]) + 1
         self.sent_counts: Counts = (1 + np.arange(packets) % 5).astype(np.uint16)
-        self.counts: Counts = np.full(packets, 10, np.uint16)
+        self.all_counts: Counts = np.full(-(-self.tensor.elements // full_packet(dtype)), 10, np.uint16)
+        self.counts: Counts = self.all_counts[:packets]
 
     @property
     def bound(self) -> Bound:
         """What holds: nothing may be missing if either share is 0."""
         bound = self.own_bound or self.tensor.bounds[self.key.leg]
-        return (0, 0) if self.tensor.must_arrive or not all(bound) else bound
+        return (0, 0) if self.tensor.whole or not all(bound) else bound
 
     @property
     def late_ppm(self) -> int:
         """Of the bytes, what may be missing of a message that its deadline closed."""
-        return 0 if self.deadline is None or self.tensor.must_arrive else NO_LIMIT - self.deadline[2]
+        return 0 if self.deadline is None or self.tensor.whole else NO_LIMIT - self.deadline[2]
 
     def check(self, lost_bytes: int, lost_energy_share: float) -> None:
         """What came is what was sent, once; what is missing is within the bound and told as it is."""
@@ -193,6 +210,8 @@ class Message:
             assert self.counts[packet] == count
             missing += 0 if came else found.nbytes
             missing_energy += 0 if came else energy[packet]
+        assert (self.behind == held(np.full(1, 0.5, np.float32), dtype)).all(), "bytes behind the end of the message"
+        assert (self.all_counts[self.counts.size :] == (10 if adds else 0)).all()
         total = sum(energy)
         assert lost_bytes == missing
         within = missing <= self.sent.nbytes * self.bound[0] // NO_LIMIT
@@ -250,14 +269,15 @@ def play(case: Case) -> tuple[World, list[Message]]:
             node.declare(
                 number, tensor.elements, (tensor.bounds[0][0], tensor.bounds[1][0]), tensor.queue,
                 (tensor.bounds[0][1], tensor.bounds[1][1]), dtype=tensor.dtype, droppable=tensor.droppable,
-                must_arrive=tensor.must_arrive, must_arrive_ppm=tensor.largest_ppm,
+                must_arrive=tensor.whole, must_arrive_ppm=tensor.largest_ppm,
+                variable=tensor.length_ppm is not None,
             )  # fmt: skip
 
     def register(message: Message) -> None:
         node = nodes[message.target]
         node.receive(
-            message.source, message.key, message.buffer, world.now_ns, placement=message.placement,
-            bound=message.own_bound, deadline=case.deadline, contributors=message.counts,
+            message.source, message.key, message.room, world.now_ns, placement=message.placement,
+            bound=message.own_bound, deadline=case.deadline, contributors=message.all_counts,
         )  # fmt: skip
         world.run_node(node)
 
@@ -287,10 +307,11 @@ def check(world: World, messages: list[Message]) -> None:
     assert len(done) == len(messages)
     for message in messages:
         one = done[message.target, message.source, message.key]
+        assert one.bytes == message.sent.nbytes
         message.check(one.lost_bytes, one.lost_energy_share)
 
 
-# R46, R47, R69, R70
+# R46, R47, R69, R70, R115
 @settings(max_examples=100)
 @given(cases)
 def test_every_promise_holds_whatever_the_network_does(case: Case) -> None:

@@ -22,14 +22,18 @@ struct incoming {
 	uint8_t *buffer;              /* the caller's */
 	uint16_t *contributors;       /* the caller's: ranks whose values it sums up, by packet; NULL: nobody asks */
 	uint8_t dtype, placement;     /* enum dlcp_dtype; enum dlcp_placement */
-	uint32_t elements, packets;   /* of the message: elements of dtype; packets */
+	uint32_t elements, packets;   /* of the message: elements of dtype; packets. Until it has ended the most that
+				       * there may be; length.c */
+	uint32_t least_packets;       /* there are at least so many; length.c */
+	bool variable;                /* of a variable tensor; length.c */
+	bool ended;                   /* `elements` and `packets` are what the message has; length.c */
 	uint32_t capacity;            /* packets that the bitmap has room for; incoming.c */
 	uint64_t *bitmap;             /* bit i: packet i arrived; its memory by incoming.c */
 	uint32_t arrived;             /* packets */
 	uint32_t must_arrive;         /* packets that must; NONE while the sender has yet to say how many */
 	uint32_t must_arrived;        /* of these, arrived */
 	uint64_t delivered_bytes;     /* that arrived */
-	uint64_t needed_bytes;        /* that the bound asks for */
+	uint64_t needed_bytes;        /* that the bound asks for; receiver.c, length.c */
 	double energy;                /* of the message: exact once a DONE came, before that not less than it is */
 	double delivered_energy;      /* of what arrived */
 	uint32_t energy_ppm;          /* what may be missing of it */

@@ -6,6 +6,7 @@
 
 #include "elements.h"
 #include "incoming.h"
+#include "length.h"
 #include "liveness.h"
 #include "schedule.h"
 #include "stash.h"
@@ -41,8 +42,7 @@ static void prepare(struct incoming *message, const struct dlcp_tensor *shape, c
 	message->contributors = to->contributors;
 	message->dtype = shape->dtype;
 	message->placement = to->placement;
-	message->elements = shape->elements;
-	message->packets = dlcp_packets_of(shape->elements, shape->dtype);
+	dlcp_length_begin(message, shape);
 	message->arrived = 0;
 	message->delivered_bytes = 0;
 	message->needed_bytes = bytes - dlcp_share(bytes, bound.bytes_ppm);
@@ -56,7 +56,7 @@ static void prepare(struct incoming *message, const struct dlcp_tensor *shape, c
 	/* How many packets must arrive, only the sender knows; that there may be some is known before it says anything.
 	 * R53. */
 	message->must_arrive = message->entry.key.leg == DLCP_PUSH && shape->must_arrive_ppm ? NONE : 0;
-	if (to->contributors && to->placement != DLCP_PLACE_ADD)
+	if (to->contributors && to->placement != DLCP_PLACE_ADD) /* R119 */
 		memset(to->contributors, 0, message->packets * sizeof *to->contributors);
 }
 
@@ -304,6 +304,14 @@ static void place(struct incoming *message, uint32_t packet, const struct dlcp_h
 	*contributors = (uint16_t)(sum < UINT16_MAX ? sum : UINT16_MAX);
 }
 
+/* A packet that begins where one can has the elements that the message has there. R8, R116, R118. */
+static bool fits(struct incoming *message, const struct dlcp_header *header, uint32_t packet)
+{
+	if (message->variable | (header->flags & DLCP_FLAG_LAST)) /* one branch for all others */
+		return dlcp_length_from_data(message, header, packet);
+	return header->count == dlcp_packet_elements(message->elements, message->dtype, packet);
+}
+
 /* A DATA packet of a message that is expected. The last one ends it. */
 static void accept(struct dlcp_protocol *protocol, struct peer *peer, struct incoming *message,
 		   const struct dlcp_header *header, const uint8_t *payload, uint64_t now_ns)
@@ -313,7 +321,7 @@ static void accept(struct dlcp_protocol *protocol, struct peer *peer, struct inc
 
 	/* R8, R9 */
 	if (header->dtype != message->dtype || header->offset % full || header->offset >= message->elements ||
-	    header->count != dlcp_packet_elements(message->elements, message->dtype, packet)) {
+	    !fits(message, header, packet)) {
 		protocol->statistics.packets_malformed++;
 		return;
 	}
@@ -369,7 +377,7 @@ static void judge(struct dlcp_protocol *protocol, struct peer *peer, struct inco
 {
 	struct control nack = { .kind = CONTROL_NACK, .peer = peer->rank, .key = message->entry.key, .round = done->round };
 
-	if (done->packets != message->packets) {
+	if (!dlcp_length_from_done(message, done->packets)) {
 		protocol->statistics.packets_malformed++;
 		return;
 	}

@@ -66,6 +66,7 @@ struct outgoing {
 	uint8_t dtype;       /* enum dlcp_dtype; sender.c */
 	uint32_t elements;   /* of dtype; sender.c */
 	uint32_t count;      /* packets; sender.c */
+	uint8_t last_flag;   /* of its last packet: DLCP_FLAG_LAST if its tensor is variable, else 0; sender.c */
 	uint16_t *contributors; /* ranks whose values it sums up, by packet; sender.c */
 	uint64_t start_ns;   /* when it was handed over; sender.c */
 	struct packets packets;

@@ -94,6 +94,7 @@ static void fill(struct dlcp_protocol *protocol, struct outgoing *message, const
 	message->dtype = tensor->shape.dtype;
 	message->elements = from->elements;
 	message->count = dlcp_packets_of(from->elements, message->dtype);
+	message->last_flag = tensor->shape.variable ? DLCP_FLAG_LAST : 0;
 	message->progress.cursor = 0;
 	message->progress.queue = tensor->shape.queue;
 	message->progress.sent_bytes = 0;
@@ -110,6 +111,12 @@ static void fill(struct dlcp_protocol *protocol, struct outgoing *message, const
 		message->contributors[packet] = from->contributors ? from->contributors[packet] : 1;
 }
 
+/* R115 */
+static bool size_fits(const struct dlcp_tensor *shape, uint32_t elements)
+{
+	return elements == shape->elements || (shape->variable && elements && elements < shape->elements);
+}
+
 int dlcp_protocol_prepare(struct dlcp_protocol *protocol, uint16_t rank, const struct dlcp_key *key,
 			  const struct dlcp_source *from, uint64_t now_ns, struct outgoing **prepared)
 {
@@ -117,7 +124,7 @@ int dlcp_protocol_prepare(struct dlcp_protocol *protocol, uint16_t rank, const s
 	const struct tensor *tensor = dlcp_declared(protocol, key->tensor);
 	struct outgoing *message;
 
-	if (!peer || key->leg >= DLCP_LEGS || !tensor || from->elements != tensor->shape.elements)
+	if (!peer || key->leg >= DLCP_LEGS || !tensor || !size_fits(&tensor->shape, from->elements))
 		return dlcp_fail(protocol, DLCP_ERROR_ARGUMENT,
 				 "send to rank %u: unknown rank, leg, or tensor %u with %u elements", rank, key->tensor,
 				 from->elements);

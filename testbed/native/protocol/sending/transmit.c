@@ -100,6 +100,7 @@ static void add_packet(struct dlcp_protocol *protocol, struct peer *peer, struct
 	header.flags = (uint8_t)((resend ? DLCP_FLAG_RETRANSMISSION : 0) |
 				 (class == CLASS_RELIABLE ? DLCP_FLAG_MUST_ARRIVE : 0) |
 				 (message->tags.must_arrive ? DLCP_FLAG_SOME_MUST_ARRIVE : 0) |
+				 (packet + 1 == message->count ? message->last_flag : 0) | /* R116 */
 				 (record->class == CLASS_DROPPABLE ? DLCP_FLAG_DROPPABLE : 0));
 	header.dtype = message->dtype;
 	header.magnitude = message->tags.magnitude[packet];
