@@ -142,8 +142,6 @@ class DlcpEndpoint:
         variable: bool = False,
     ) -> None:
         """See Endpoint. TransportError when something is out of range, or was declared otherwise before."""
-        if variable:
-            raise ValueError(f"tensor {tensor}: this transport carries as many elements as were declared")
         if dtype == "uint8" and droppable:
             raise ValueError(f"tensor {tensor}: uint8 has no magnitude by which its packets could be droppable")
         shape = ffi.new("struct dlcp_tensor *")
@@ -152,7 +150,8 @@ class DlcpEndpoint:
         shape.dtype = _DTYPES[dtype]
         shape.queue = queue
         shape.droppable = int(droppable)
-        shape.must_arrive = must_arrive
+        shape.must_arrive = must_arrive or variable
+        shape.variable = variable
         shape.must_arrive_ppm = 0 if dtype == "uint8" else self._must_arrive_ppm
         self._check(lib.dlcp_engine_declare(self._open(), tensor, shape))
         self._shapes[tensor] = elements, dtype

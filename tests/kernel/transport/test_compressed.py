@@ -17,7 +17,7 @@ from dlcp.transport.aggregation.coded_tensors import CodedJob
 from dlcp.transport.aggregation.compressed_server import CompressedServer, CompressedWorker
 from dlcp.transport.compression import compressor_class
 from dlcp.transport.contract.bounds import Bounds
-from dlcp.transport.contract.endpoint import Completion, Endpoint, Floats, Leg, MessageKey, TransportError
+from dlcp.transport.contract.endpoint import Completion, Endpoint, Floats, Leg, TransportError
 from dlcp.transport.contract.optimizer import Sgd
 from dlcp.transport.contract.tensors import plan_tensors
 
@@ -187,45 +187,3 @@ def test_worker__whose_server_is_gone_says_so() -> None:
         with pytest.raises(TransportError, match="rank 1 is gone"):
             exchange()
         worker.close()
-
-
-# Messages that are shorter than declared.
-
-KEY = MessageKey(0, 0, Leg.PUSH)
-
-
-def test_shorter__a_message_fills_what_it_has_and_tells_its_bytes() -> None:
-    with ranks(TCP, 1, 1) as (worker, server):
-        for endpoint in (worker, server):
-            endpoint.declare(0, 100, queue=0, dtype="uint8", variable=True)
-        buffer = np.full(100, 7, np.uint8)
-        server.receive(0, KEY, buffer)
-        worker.send(1, KEY, np.arange(40, dtype=np.uint8))
-        (arrived,) = server.wait(5)
-        (sent,) = worker.wait(5)
-    assert (arrived.bytes, arrived.delivered_bytes, sent.bytes) == (40, 40, 40)
-    np.testing.assert_array_equal(buffer[:40], np.arange(40))
-    assert (buffer[40:] == 7).all()
-
-
-@pytest.mark.parametrize("size", [0, 101])
-def test_shorter__neither_nothing_nor_more(size: int) -> None:
-    with ranks(TCP, 1, 1) as (worker, _):
-        worker.declare(0, 100, queue=0, dtype="uint8", variable=True)
-        with pytest.raises(ValueError, match="has 100 contiguous uint8"):
-            worker.send(1, KEY, np.zeros(size, np.uint8))
-
-
-def test_shorter__only_where_it_was_agreed() -> None:
-    with ranks(TCP, 1, 1) as (worker, server):
-        worker.declare(0, 100, queue=0, variable=True)
-        server.declare(0, 100, queue=0)
-        server.receive(0, KEY, np.zeros(100, np.float32))
-        worker.send(1, KEY, np.zeros(40, np.float32))
-        with pytest.raises(TransportError, match="carries 160 bytes, agreed were 400"):
-            server.wait(5)
-
-
-def test_shorter__dlcp_refuses() -> None:
-    with ranks(DLCP, 1, 1) as (worker, _), pytest.raises(ValueError, match="carries as many elements as were declared"):
-        worker.declare(0, 100, queue=0, variable=True)

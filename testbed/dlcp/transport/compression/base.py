@@ -46,7 +46,7 @@ class Share:
 
     tensor: its number. elements: float32 values. workers: how many push. worker: which of them this rank is; -1 at a
     server. seed: the job's; iterations: how many it runs; momentum: of its optimizer. fixed: codes must not vary in
-    length (the transport knows no shorter messages).
+    length: their transport may lose packets of them, and a message of variable length must arrive.
     """
 
     tensor: int

@@ -15,7 +15,7 @@ from dlcp.transport.contract.endpoint import Floats, Values
 
 
 class TopK(pairs.PairsCompressor[MemoryKnobs]):
-    """8 bytes for each of k values. A transport that knows no shorter messages carries the union at its largest."""
+    """8 bytes for each of k values. Where codes have a fixed length the union travels at its largest."""
 
     title = "Top-k gradients"
     paper = (

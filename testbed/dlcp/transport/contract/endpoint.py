@@ -148,8 +148,8 @@ class Endpoint(Protocol):
     ) -> None:
         """Agree a tensor: elements of dtype; the switch queue of its layer; which of its packets may be tagged as
         droppable on the push leg; must_arrive: nothing of it may be lost, whatever a bound says; variable: a message
-        may carry fewer elements, but one at least (its completion tells its bytes). ValueError where a transport cannot
-        carry variable lengths or the dtype."""
+        may carry fewer elements, but one at least (its completion tells its bytes), and nothing of it may be lost, as
+        with must_arrive."""
 
     def receive(
         self,
@@ -162,14 +162,15 @@ class Endpoint(Protocol):
         deadline: Deadline | tuple[Deadline, ...] | None = None,
         contributors: Counts | None = None,
     ) -> None:
-        """Register a 1-D contiguous buffer before the peer may send into it; what a shorter message does not fill is
-        left as it is.
+        """Register a 1-D contiguous buffer of the tensor's size before the peer may send into it; what a shorter
+        message does not fill is left as it is.
 
         bound: for this message instead of the declared one (a schedule over training changes it by iteration).
         deadline: from when on less is enough (up to two: each closes it); the sender need not know. TCP, which delivers
         all, ignores it.
         contributors: (packets,) of the tensor; told how many ranks' values each packet of the buffer sums up: set
-        to what the sender said of it, or 0 in a hole; with Placement.ADD that is added to what it held.
+        to what the sender said of it, or 0 in a hole and behind the end of a shorter message; with Placement.ADD that
+        is added to what it held.
         """
 
     def send(

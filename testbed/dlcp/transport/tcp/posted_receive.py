@@ -42,14 +42,12 @@ class Posting:
 
     def settle(self) -> None:
         """All bytes are there: add what is to be added."""
-        adds = self.placement is Placement.ADD
+        came = self.size_bytes // self.buffer.itemsize
         if self.contributors is not None:
-            counts = np.uint16(1) if self._counted is None else self._counted
-            if adds:
-                self.contributors += counts
-            else:
-                self.contributors[:] = counts
+            there = packets(came, self.dtype)
+            if self.placement is not Placement.ADD:
+                self.contributors[:] = 0
+            self.contributors[:there] += 1 if self._counted is None else self._counted[:there]
         if self._arriving is not None:
-            came = self.size_bytes // self.buffer.itemsize
             add_into(self.buffer[:came], self._arriving[:came], self.dtype)
             self._arriving = None
