@@ -13,11 +13,11 @@
 #include "codepoint.h"
 #include "protocol.h"
 
-enum { RANKS = 2, TENSORS = 5, ITERATIONS = 3, FLYING = 128, LONGEST = 1600, OPERATIONS = 2000, FAIR_STEPS = 200000 };
+enum { RANKS = 2, TENSORS = 7, ITERATIONS = 3, FLYING = 128, LONGEST = 1600, OPERATIONS = 2000, FAIR_STEPS = 200000 };
 #define COOKIE 0xD1CF0FFEu
 #define STASH_BYTES 65536u
 
-/* Every dtype, every placement, every kind of bound, whole packets and crumbs. */
+/* Every dtype, every placement, every kind of bound, whole packets and crumbs, fixed and variable lengths. */
 static const struct dlcp_tensor tensors[TENSORS] = {
 	{ .elements = 1, .droppable = DLCP_DROPPABLE_SMALL },
 	{ .elements = 361, .bound = { { 200000, DLCP_PPM } }, .droppable = DLCP_DROPPABLE_SMALL },
@@ -25,9 +25,14 @@ static const struct dlcp_tensor tensors[TENSORS] = {
 	  .must_arrive_ppm = 300000 },
 	{ .elements = 30 * 720 + 5, .dtype = DLCP_BFLOAT16, .bound = { { DLCP_PPM, 100000 } }, .droppable = 1 },
 	{ .elements = 12 * 360 + 7, .bound = { { 100000, DLCP_PPM } }, .must_arrive = 1 },
+	{ .elements = 6 * 1440 + 9, .dtype = DLCP_UINT8, .must_arrive = 1, .variable = 1 },
+	{ .elements = 12 * 360 + 1, .must_arrive = 1, .variable = 1 },
 };
 static const uint8_t placements[TENSORS] = { DLCP_PLACE_ZERO, DLCP_PLACE_ADD, DLCP_PLACE_KEEP, DLCP_PLACE_ZERO,
-					     DLCP_PLACE_ADD };
+					     DLCP_PLACE_ADD, DLCP_PLACE_ZERO, DLCP_PLACE_ADD };
+
+/* Of a variable tensor, by sender and iteration. */
+static const uint32_t lengths[RANKS][ITERATIONS] = { { 3 * 1440 + 1, 1, 2 * 1440 }, { 12 * 360, 360, 361 } };
 
 struct input {
 	const uint8_t *at, *end;
@@ -58,6 +63,14 @@ struct world {
 	bool forged; /* datagrams are changed and invented: numbers may be wrong, memory may not */
 	struct stream streams[RANKS][TENSORS]; /* by sender */
 };
+
+/* Elements of the message that a rank sends of a tensor. */
+static uint32_t length_of(const struct world *world, uint16_t source, uint16_t tensor)
+{
+	uint32_t iteration = world->streams[source][tensor].iteration;
+
+	return tensors[tensor].variable ? lengths[source][iteration % ITERATIONS] : tensors[tensor].elements;
+}
 
 static uint32_t take(struct input *input, uint32_t below)
 {
@@ -105,7 +118,7 @@ static void input_datagram(struct world *world, const struct flying *one)
 }
 
 /* What an element is before anything arrives, or what is sent of it: a value that names rank, tensor, iteration and place;
- * never zero. 16-bit types: finite bit patterns. */
+ * never zero. 16-bit types: finite bit patterns. Bytes: their names may repeat. */
 static void content(const struct world *world, uint16_t source, uint16_t tensor, void *into)
 {
 	uint32_t iteration = world->streams[source][tensor].iteration;
@@ -115,6 +128,8 @@ static void content(const struct world *world, uint16_t source, uint16_t tensor,
 
 		if (tensors[tensor].dtype == DLCP_FLOAT32)
 			((float *)into)[i] = (float)name * (i / 360 % 3 ? 1024.0f : 1.0f);
+		else if (tensors[tensor].dtype == DLCP_UINT8)
+			((uint8_t *)into)[i] = (uint8_t)(1 + name % 255);
 		else
 			((uint16_t *)into)[i] = (uint16_t)(0x2000 + name);
 	}
@@ -141,16 +156,23 @@ static bool right(uint16_t tensor, const void *sent, const void *got, uint32_t i
 	return memcmp(is, &base, bytes) == 0;
 }
 
-/* A message that is over at both ends: values, contributors. */
+/* A message that is over at both ends: values, contributors; nothing behind its end. */
 static void check(const struct world *world, uint16_t source, uint16_t tensor)
 {
 	const struct stream *stream = &world->streams[source][tensor];
-	uint32_t full = dlcp_full_packet(tensors[tensor].dtype);
+	uint32_t full = dlcp_full_packet(tensors[tensor].dtype), length = length_of(world, source, tensor);
+	size_t end = (size_t)length * dlcp_element_bytes(tensors[tensor].dtype);
+	size_t room = (size_t)tensors[tensor].elements * dlcp_element_bytes(tensors[tensor].dtype);
+	bool adds = placements[tensor] == DLCP_PLACE_ADD;
 
-	for (uint32_t i = 0; i < tensors[tensor].elements; i++)
+	for (uint32_t i = 0; i < length; i++)
 		promise(right(tensor, stream->from, stream->to, i), "only the message's values");
-	for (uint32_t packet = 0; packet * full < tensors[tensor].elements; packet++)
-		promise(stream->contributors[packet] <= 1 + (placements[tensor] == DLCP_PLACE_ADD), "nothing counts twice");
+	for (size_t i = end; i < room; i++)
+		promise(((const uint8_t *)stream->to)[i] == BEFORE, "nothing is written behind the message's end");
+	for (uint32_t packet = 0; packet * full < length; packet++)
+		promise(stream->contributors[packet] <= 1 + adds, "nothing counts twice");
+	for (uint32_t packet = (length + full - 1) / full; packet * full < tensors[tensor].elements; packet++)
+		promise(stream->contributors[packet] == adds, "nothing counts behind the message's end");
 }
 
 static void take_completion(struct world *world, uint16_t rank, const struct dlcp_completion *done)
@@ -166,6 +188,8 @@ static void take_completion(struct world *world, uint16_t rank, const struct dlc
 	if (world->forged || !done->received)
 		return;
 	promise(!whole || done->lost_bytes == 0, "what must arrive did");
+	promise(done->bytes == (uint64_t)length_of(world, 1 - rank, done->key.tensor) *
+				       dlcp_element_bytes(tensors[done->key.tensor].dtype), "a message is as long as it was sent");
 	promise((double)done->lost_bytes * 1e6 <= (double)done->bytes * bound->bytes_ppm, "within its bound of bytes");
 	promise(done->lost_energy_share * 1e6 <= bound->energy_ppm * (1 + 1e-9), "within its bound of energy");
 }
@@ -252,7 +276,7 @@ static void begin_message(struct world *world, uint16_t source, uint16_t tensor,
 			stream->contributors[i] = 1;
 		code = dlcp_protocol_receive(world->ranks[1 - source], source, &key, &to, world->now_ns);
 	} else {
-		struct dlcp_source from = { .data = stream->from, .elements = tensors[tensor].elements };
+		struct dlcp_source from = { .data = stream->from, .elements = length_of(world, source, tensor) };
 
 		content(world, source, tensor, stream->from);
 		code = dlcp_protocol_send(world->ranks[source], 1 - source, &key, &from, world->now_ns);
