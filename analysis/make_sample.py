@@ -70,10 +70,17 @@ def thin(run: Path, target: Path, messages: int, queues: bool = False) -> None:
             table = pq.read_table(source)
             frame = table.to_pandas()
             frame = _rounded(cut(frame) if cut else frame)
-            thinned = pa.Table.from_pandas(frame[table.column_names], schema=table.schema.remove_metadata(),
-                                           preserve_index=False)  # fmt: skip
-            pq.write_table(thinned.replace_schema_metadata(None), target / source.name, compression="none",
-                           use_dictionary=False, write_statistics=False, store_schema=False)  # fmt: skip
+            thinned = pa.Table.from_pandas(
+                frame[table.column_names], schema=table.schema.remove_metadata(), preserve_index=False
+            )
+            pq.write_table(
+                thinned.replace_schema_metadata(None),
+                target / source.name,
+                compression="none",
+                use_dictionary=False,
+                write_statistics=False,
+                store_schema=False,
+            )
     result = json.loads((run / "result.json").read_text(encoding="utf-8"))
     result["provenance"]["thinned"] = "a sample: fewer messages and iterations, ports summed, no hosts, no statistics"
     result["statistics"] = {name: found for name, found in result["statistics"].items() if name == "gradient"}
@@ -106,8 +113,9 @@ def _ports(frame: pd.DataFrame) -> pd.DataFrame:
     peaks = frame.groupby(["queue", "precedence"], as_index=False)["peak_backlog_bytes"].max()
     counted = [name for name in summed if name == "enqueued_packets" or re.fullmatch("dropped_.*_packets", name)]
     used = summed[summed[counted].sum(axis=1) > 0]
-    return used.assign(switch="all", port="all", peak_backlog_bytes=peaks["peak_backlog_bytes"],
-                       backlog_histogram=[[]] * len(used))  # fmt: skip
+    return used.assign(
+        switch="all", port="all", peak_backlog_bytes=peaks["peak_backlog_bytes"], backlog_histogram=[[]] * len(used)
+    )
 
 
 def _rounded(frame: pd.DataFrame) -> pd.DataFrame:

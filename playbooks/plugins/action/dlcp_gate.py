@@ -72,13 +72,17 @@ class _Fabric:
         self.planned = bool(wanted)
         self.switches = [
             phase_verdict.Switch(
-                name=name, present=name in present, failures=said.get("dlcp_failures", {}),
+                name=name,
+                present=name in present,
+                failures=said.get("dlcp_failures", {}),
                 unreached=said.get("dlcp_unreached", []),
-                diff=said.get("dlcp_diff", ""), found=said.get("dlcp_found"),
-                wanted=wanted.get(name, {}).get("digest", ""), timed=said.get("dlcp_timed", True),
+                diff=said.get("dlcp_diff", ""),
+                found=said.get("dlcp_found"),
+                wanted=wanted.get(name, {}).get("digest", ""),
+                timed=said.get("dlcp_timed", True),
             )
             for name, said in self.vars.items()
-        ]  # fmt: skip
+        ]
         self.differing = [one for one in self.switches if one.diff]
 
     def stop_if(self, phase: str) -> None:

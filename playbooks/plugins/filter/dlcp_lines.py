@@ -71,14 +71,16 @@ def set_restoring(before: str, running: str, words: Words, made: Iterable[dict[s
     made = list(made)
     paths = [path for one in made for path in _paths(one, words)]
     ours = [
-        line for line in _lines(before)
+        line
+        for line in _lines(before)
         if words.marked.match(line) or any(_below(line, words.sets + path) for path in paths)
-    ]  # fmt: skip
+    ]
     said = [line for one in made for line in _lines(one.get("configuration", "")) if line not in _lines(before)]
     left = [  # what a rollback leaves, because others may need it, and what was not there
-        words.unsets + line.removeprefix(words.sets) for line in dict.fromkeys(said)
+        words.unsets + line.removeprefix(words.sets)
+        for line in dict.fromkeys(said)
         if line in _lines(running) and not any(_below(line, words.sets + path) for path in paths)
-    ]  # fmt: skip
+    ]
     return [*unmarked(running, words), *_taken(running, made, words), *left, *ours]
 
 

@@ -72,16 +72,34 @@ from ansible.module_utils.dlcp_host_part import Part, Refused
 from ansible.module_utils.dlcp_host_state import LAYERS, Failed, Store, apply, put_back
 
 PARTS: list[type[Part]] = [
-    Rings, Coalescing, Offloads, Trust, DscpPriorities, PriorityClasses, ClassOrder, FlowControl, Mtu, Sysctls,
+    Rings,
+    Coalescing,
+    Offloads,
+    Trust,
+    DscpPriorities,
+    PriorityClasses,
+    ClassOrder,
+    FlowControl,
+    Mtu,
+    Sysctls,
     Routes,
-]  # fmt: skip
+]
 """In the order of writing: what may take the link down for a moment comes first."""
 OTHER_WORDS = {"clock_within_s"}
 WORDS = OTHER_WORDS | {
-    "rings", "coalescing", "offloads", "trust", "dscp_prio", "prio_tc", "tc_order", "pfc", "mtu", "sysctls",
+    "rings",
+    "coalescing",
+    "offloads",
+    "trust",
+    "dscp_prio",
+    "prio_tc",
+    "tc_order",
+    "pfc",
+    "mtu",
+    "sysctls",
     "rto_min_ms",
     "congestion_control",
-}  # fmt: skip
+}
 WHICH = {"restored": "first", "undone": "last"}
 
 

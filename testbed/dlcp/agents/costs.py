@@ -28,10 +28,13 @@ class CostMeter:
         waits: see WaitMeter."""
         user_s, system_s = (now - before for now, before in zip(_cpu_s(), self._before, strict=True))
         return {
-            "cpu_user_s": user_s, "cpu_system_s": system_s, "machine_cpu_s": cpu_busy_s() - self._machine_before_s,
-            "cores": cores(), "boot": _BOOT_ID.read_text(encoding="ascii").strip(),
+            "cpu_user_s": user_s,
+            "cpu_system_s": system_s,
+            "machine_cpu_s": cpu_busy_s() - self._machine_before_s,
+            "cores": cores(),
+            "boot": _BOOT_ID.read_text(encoding="ascii").strip(),
             "waits": self._waits.read(),
-        }  # fmt: skip
+        }
 
 
 def costs_of(statistics: Mapping[str, Mapping[str, Any]]) -> Costs:
@@ -40,11 +43,12 @@ def costs_of(statistics: Mapping[str, Mapping[str, Any]]) -> Costs:
     """
     hosts = {
         host: HostCosts(
-            cpu_user_s=counters["costs"]["cpu_user_s"], cpu_system_s=counters["costs"]["cpu_system_s"],
+            cpu_user_s=counters["costs"]["cpu_user_s"],
+            cpu_system_s=counters["costs"]["cpu_system_s"],
             **counters["transport"]["wire"],
         )
         for host, counters in sorted(statistics.items())
-    }  # fmt: skip
+    }
     by_machine: dict[str, list[str]] = {}
     for host, counters in sorted(statistics.items()):
         by_machine.setdefault(counters["costs"]["boot"], []).append(host)

@@ -127,17 +127,31 @@ def plan_job(name: str, job: Job, workload: Workload, scaling: Scaling, seed: in
     too, and takes as long as its workload declares.
     """
     common: dict[str, Any] = {
-        "name": name, "workers": job.workers, "servers": job.servers, "pattern": job.pattern,
-        "iterations": job.iterations, "warmup_iterations": job.warmup_iterations,
-        "bucket_bytes": job.bucket_bytes, "seed": seed, "record_holes": job.record_holes,
-    }  # fmt: skip
+        "name": name,
+        "workers": job.workers,
+        "servers": job.servers,
+        "pattern": job.pattern,
+        "iterations": job.iterations,
+        "warmup_iterations": job.warmup_iterations,
+        "bucket_bytes": job.bucket_bytes,
+        "seed": seed,
+        "record_holes": job.record_holes,
+    }
     if isinstance(workload, Profile):
         scale = job.scale(scaling.byte_scale)
         return JobSpec(**common, kind="profile", layers=_scaled_layers(workload, scale, scaling.time_dilation))
     layers = _script_layers(workload, scaling.time_dilation)
-    return JobSpec(**common, kind="training", layers=layers, evaluations=job.evaluations,
-                   script=workload.script, batch=workload.batch, learning_rate=workload.learning_rate,
-                   momentum=workload.momentum, shards=job.shards)  # fmt: skip
+    return JobSpec(
+        **common,
+        kind="training",
+        layers=layers,
+        evaluations=job.evaluations,
+        script=workload.script,
+        batch=workload.batch,
+        learning_rate=workload.learning_rate,
+        momentum=workload.momentum,
+        shards=job.shards,
+    )
 
 
 def digest(tensors: list[Tensor]) -> str:

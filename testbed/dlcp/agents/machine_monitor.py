@@ -53,14 +53,16 @@ class MachineMonitor(Beside):
             self._over.wait(max(0.0, due - time.monotonic()))
             busy_s, drops, now = cpu_busy_s(), _softnet_drops(), time.monotonic()
             available_s = (now - looked_s) * (os.cpu_count() or 1)
-            self.rows.append({
-                "host": self._name,
-                "time_s": now,
-                "cpu_busy": min(1.0, max(0.0, (busy_s - before_s) / available_s)) if available_s else 0.0,
-                "softnet_dropped": drops - before_drops,
-                "rx_overflow": 0,
-                "sched_late_s": max(0.0, now - due),
-            })  # fmt: skip
+            self.rows.append(
+                {
+                    "host": self._name,
+                    "time_s": now,
+                    "cpu_busy": min(1.0, max(0.0, (busy_s - before_s) / available_s)) if available_s else 0.0,
+                    "softnet_dropped": drops - before_drops,
+                    "rx_overflow": 0,
+                    "sched_late_s": max(0.0, now - due),
+                }
+            )
             before_s, before_drops, looked_s = busy_s, drops, now
 
 

@@ -28,10 +28,15 @@ class _SchedAttr(ctypes.Structure):
     """struct sched_attr of linux/sched/types.h, its first version."""
 
     _fields_ = (
-        ("size", ctypes.c_uint32), ("policy", ctypes.c_uint32), ("flags", ctypes.c_uint64), ("nice", ctypes.c_int32),
-        ("priority", ctypes.c_uint32), ("runtime_ns", ctypes.c_uint64), ("deadline_ns", ctypes.c_uint64),
+        ("size", ctypes.c_uint32),
+        ("policy", ctypes.c_uint32),
+        ("flags", ctypes.c_uint64),
+        ("nice", ctypes.c_int32),
+        ("priority", ctypes.c_uint32),
+        ("runtime_ns", ctypes.c_uint64),
+        ("deadline_ns", ctypes.c_uint64),
         ("period_ns", ctypes.c_uint64),
-    )  # fmt: skip
+    )
 
 
 def take_short_turns() -> None:

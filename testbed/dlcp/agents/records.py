@@ -117,12 +117,35 @@ def read_record(path: Path) -> Record:
 
 def iteration_columns(spec: JobSpec, records: list[Record]) -> Columns:
     """The table `iterations` of a job."""
-    columns: Columns = {name: [] for name in ("job", "worker", "iteration", "warmup", "start_s", "end_s", "compute_s",
-                                              "exposed_comm_s", "parameters_crc32", "codec_s")}  # fmt: skip
+    columns: Columns = {
+        name: []
+        for name in (
+            "job",
+            "worker",
+            "iteration",
+            "warmup",
+            "start_s",
+            "end_s",
+            "compute_s",
+            "exposed_comm_s",
+            "parameters_crc32",
+            "codec_s",
+        )
+    }
     for record in sorted(records, key=lambda r: r.rank):
         for iteration, start_s, end_s, compute_s, crc32, codec_s in record.iterations:
-            row = (spec.name, spec.hosts[record.rank], int(iteration), bool(iteration < spec.warmup_iterations),
-                   start_s, end_s, compute_s, max(0.0, end_s - start_s - compute_s), int(crc32), codec_s)  # fmt: skip
+            row = (
+                spec.name,
+                spec.hosts[record.rank],
+                int(iteration),
+                bool(iteration < spec.warmup_iterations),
+                start_s,
+                end_s,
+                compute_s,
+                max(0.0, end_s - start_s - compute_s),
+                int(crc32),
+                codec_s,
+            )
             for column, value in zip(columns.values(), row, strict=True):
                 column.append(value)
     return columns
@@ -146,9 +169,27 @@ def message_columns(
     planned = {_key(message): message for message in pattern.messages(traffic)}
     if len(sent) != spec.iterations * len(planned):
         raise ValueError(f"{len(sent)} messages were noted, {spec.iterations * len(planned)} belong to the job")
-    names = ("job", "iteration", "warmup", "tensor", "layer", "leg", "src", "dst", "bytes", "start_s", "end_s",
-             "delivered_bytes", "lost_bytes", "resent_bytes", "probes", "loss_bound", "lost_energy_share",
-             "energy_bound", "tensor_bytes")  # fmt: skip
+    names = (
+        "job",
+        "iteration",
+        "warmup",
+        "tensor",
+        "layer",
+        "leg",
+        "src",
+        "dst",
+        "bytes",
+        "start_s",
+        "end_s",
+        "delivered_bytes",
+        "lost_bytes",
+        "resent_bytes",
+        "probes",
+        "loss_bound",
+        "lost_energy_share",
+        "energy_bound",
+        "tensor_bytes",
+    )
     columns: Columns = {name: [] for name in names}
     for key in sorted(sent):
         iteration, source, sink = key[0], key[-2], key[-1]

@@ -28,8 +28,36 @@ from dlcp.model.workload import Workload
 from dlcp.substrates.base import Substrate
 from dlcp.substrates.emulate.substrate import Emulation
 
-RATES_MBIT = (2.0, 2.5, 3.2, 4.0, 5.0, 6.3, 8.0, 10.0, 12.5, 16.0, 20.0, 25.0, 32.0, 40.0, 50.0, 63.0, 80.0, 100.0,
-              125.0, 160.0, 200.0, 250.0, 320.0, 400.0, 500.0, 630.0, 800.0, 1000.0)  # fmt: skip
+RATES_MBIT = (
+    2.0,
+    2.5,
+    3.2,
+    4.0,
+    5.0,
+    6.3,
+    8.0,
+    10.0,
+    12.5,
+    16.0,
+    20.0,
+    25.0,
+    32.0,
+    40.0,
+    50.0,
+    63.0,
+    80.0,
+    100.0,
+    125.0,
+    160.0,
+    200.0,
+    250.0,
+    320.0,
+    400.0,
+    500.0,
+    630.0,
+    800.0,
+    1000.0,
+)
 """Ten steps a decade."""
 LAB_RATE_BPS = 10e9
 HOSTS_A_SERVER = 5
@@ -194,9 +222,14 @@ def _try(substrate: Substrate, workload: Workload, scheme: str, hosts: int, rate
     busy = result.fidelity.get("cpu_busy", {}).get("value")
     data_bytes = sum(result.traffic.values())
     return Trial(
-        scheme, hosts, rate_mbit, result.status == "ok", said or result.reason[:SUSPECT_WORDS], busy,
+        scheme,
+        hosts,
+        rate_mbit,
+        result.status == "ok",
+        said or result.reason[:SUSPECT_WORDS],
+        busy,
         data_bytes / PAYLOAD_BYTES / result.jct_s if result.jct_s else 0.0,
-    )  # fmt: skip
+    )
 
 
 def experiment_of(scheme: str, hosts: int, rate_mbit: float, seed: int) -> Experiment:
@@ -205,18 +238,34 @@ def experiment_of(scheme: str, hosts: int, rate_mbit: float, seed: int) -> Exper
     servers = names[HOSTS_A_SERVER - 1 :: HOSTS_A_SERVER] or names[-1:]
     leaves = max(2, -(-hosts // HOSTS_A_LEAF))
     job = {
-        "workload": "resnet50", "workers": [name for name in names if name not in servers], "servers": servers,
-        "iterations": ITERATIONS, "warmup_iterations": 1, "bucket_bytes": BUCKET_BYTES,
-    }  # fmt: skip
-    return Experiment.model_validate({
-        "format": 1, "name": JOB, "description": "how much this machine carries", "seed": seed, "repeats": 1,
-        "time_limit_s": TIME_LIMIT_S, "port_buffer_bytes": PORT_BUFFER_BYTES,
-        "topology": {"kind": "leaf-spine", "leaves": leaves, "spines": max(2, leaves // 2), "hosts": hosts,
-                     "rate_bps": rate_mbit * 1e6},
-        "scaling": {"lab_rate_bps": LAB_RATE_BPS, "byte_scale": max(1.0, LAB_RATE_BPS / (rate_mbit * 1e6))},
-        "jobs": {JOB: job},
-        "schemes": [SchemeChoice(scheme=scheme, label=scheme)],
-    })  # fmt: skip
+        "workload": "resnet50",
+        "workers": [name for name in names if name not in servers],
+        "servers": servers,
+        "iterations": ITERATIONS,
+        "warmup_iterations": 1,
+        "bucket_bytes": BUCKET_BYTES,
+    }
+    return Experiment.model_validate(
+        {
+            "format": 1,
+            "name": JOB,
+            "description": "how much this machine carries",
+            "seed": seed,
+            "repeats": 1,
+            "time_limit_s": TIME_LIMIT_S,
+            "port_buffer_bytes": PORT_BUFFER_BYTES,
+            "topology": {
+                "kind": "leaf-spine",
+                "leaves": leaves,
+                "spines": max(2, leaves // 2),
+                "hosts": hosts,
+                "rate_bps": rate_mbit * 1e6,
+            },
+            "scaling": {"lab_rate_bps": LAB_RATE_BPS, "byte_scale": max(1.0, LAB_RATE_BPS / (rate_mbit * 1e6))},
+            "jobs": {JOB: job},
+            "schemes": [SchemeChoice(scheme=scheme, label=scheme)],
+        }
+    )
 
 
 def _workload() -> Workload:
@@ -260,8 +309,12 @@ def draw(found: dict[str, Any], file: Path) -> None:
             line = [(one["hosts"] * beside, one["rate_mbit"]) for one in mine if one["rate_mbit"] is not None]
             axes.plot(*_columns(line), markersize=8, label=scheme, zorder=3, **look)
             for believed, face in ((True, colour), (False, "none")):
-                tried = [(one["hosts"] * beside, one["rate_mbit"]) for entry in mine for one in entry["trials"]
-                         if one["believed"] == believed]  # fmt: skip
+                tried = [
+                    (one["hosts"] * beside, one["rate_mbit"])
+                    for entry in mine
+                    for one in entry["trials"]
+                    if one["believed"] == believed
+                ]
                 axes.plot(*_columns(tried), linestyle="none", markersize=4, markerfacecolor=face, alpha=0.8, **look)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")

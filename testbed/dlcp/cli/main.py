@@ -242,9 +242,14 @@ def run(
     on = on or usual
     choice = _lab(on, lab, deploy=deploy, degrade=degrade)
     planned = partial(
-        outline, substrate=on, results=results, retry_suspect=retry_suspect, scale_down=scale_down, lab=choice,
+        outline,
+        substrate=on,
+        results=results,
+        retry_suspect=retry_suspect,
+        scale_down=scale_down,
+        lab=choice,
         measured=_calibrate_to_fit() if traits_of(on).emulates and experiment_ready.experiment.scaling.fit else None,
-    )  # fmt: skip
+    )
     preview = planned(experiment_ready)
     if on == usual and untuned(preview.plan):
         preview = planned(searched(experiment_ready))
@@ -503,8 +508,7 @@ def _report(
 
     with needs_extra("report", "dlcp report"):
         from dlcp.report import report as make_report
-    summary = make_report(results, out, None if json else common.console(), only=only, expect=expect,
-                          against=against)  # fmt: skip
+    summary = make_report(results, out, None if json else common.console(), only=only, expect=expect, against=against)
     if json:
         common.print_json(vars(summary) | {"outcomes": [vars(outcome) for outcome in summary.outcomes]})
     return summary.exit_code

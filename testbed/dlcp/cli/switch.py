@@ -78,7 +78,7 @@ def verify(
 
             name, verified = verify_named(
                 experiment, lab, scheme, degrade=degrade, every_port=every_port, on_progress=on_progress
-            )  # fmt: skip
+            )
         else:
             checked = ready(find_experiment(experiment))
             name = checked.experiment.name

@@ -44,5 +44,6 @@ def small_bucket(job: Job, workload: Workload | None, scaling: Scaling | None, p
     enough = show_size(MIN_BUCKET_PACKETS * PAYLOAD_BYTES)
     return SmallBucket(
         f"{why} {show_size(size)}, {packets:.0f} packets: loss tolerance has little to act on",
-        f"{MIN_BUCKET_PACKETS} packets ({enough}) or more: a larger bucket, or a smaller byte_scale", of_workload,
-    )  # fmt: skip
+        f"{MIN_BUCKET_PACKETS} packets ({enough}) or more: a larger bucket, or a smaller byte_scale",
+        of_workload,
+    )

@@ -170,9 +170,11 @@ class Experiment(Frozen):
         of switches that the job has its own."""
         job = self.jobs[name]
         job_values = {
-            "background": job.background, "faults": job.faults,
-            "port_buffer_bytes": job.port_buffer_bytes, "buffering": job.buffering,
-        }  # fmt: skip
+            "background": job.background,
+            "faults": job.faults,
+            "port_buffer_bytes": job.port_buffer_bytes,
+            "buffering": job.buffering,
+        }
         return self.model_copy(update={key: value for key, value in job_values.items() if value is not None})
 
     @property
@@ -243,8 +245,12 @@ def _dynamic_buffers(experiment: Experiment, intent: QosIntent) -> dict[str, Any
         )
         queues[number] = queue_intent.model_dump() | {"reserved_bytes": pool_bytes, "limit_bytes": pool_bytes}
     memory_bytes = shared_bytes(port_buffer_bytes - paid_bytes, alpha) if shared is None else shared.size_bytes
-    more = {"queues": queues, "shared_buffer_bytes": memory_bytes, "alpha": alpha,
-            "minimum_bytes": buffering.minimum_bytes}  # fmt: skip
+    more = {
+        "queues": queues,
+        "shared_buffer_bytes": memory_bytes,
+        "alpha": alpha,
+        "minimum_bytes": buffering.minimum_bytes,
+    }
     merged = QosIntent.model_validate(intent.model_dump() | more)
     return more | {"port_buffer_bytes": memory_bytes + merged.reserved_bytes}
 

@@ -8,9 +8,17 @@ from dlcp.model.base import Frozen
 from dlcp.model.units import Fraction
 
 Order = Literal[
-    "random", "small-first", "large-first", "front-layers", "back-layers", "tail-cut", "message-tail-cut",
-    "recorded", "recorded-shuffled", "recorded-rate",
-]  # fmt: skip
+    "random",
+    "small-first",
+    "large-first",
+    "front-layers",
+    "back-layers",
+    "tail-cut",
+    "message-tail-cut",
+    "recorded",
+    "recorded-shuffled",
+    "recorded-rate",
+]
 Spread = Literal["even", "in-turn", "one-worker", "same-packets"]
 RECORDED: tuple[Order, ...] = ("recorded", "recorded-shuffled", "recorded-rate")
 """The orders that take their losses from a file of masks."""

@@ -62,8 +62,10 @@ def _messages(which: str, title: str) -> list[Metric]:
     ]
 
 
-_TARGET = ("the test accuracy that the job names as its target, or else that every trusted run of it reaches; a scheme "
-           "of which a run never gets there has no mean")  # fmt: skip
+_TARGET = (
+    "the test accuracy that the job names as its target, or else that every trusted run of it reaches; a scheme "
+    "of which a run never gets there has no mean"
+)
 
 _ALL = [
     _time("jct_s", "job completion", "from the first iteration's start to the last worker's end"),
@@ -74,24 +76,49 @@ _ALL = [
     *_messages("push", "push"),
     *_messages("pull", "pull"),
     _share("lost_share", "lost bytes", "bytes of pushed gradients never delivered, of those handed over"),
-    _share("lost_energy_share", "lost energy",
-           "share of pushed gradients' energy (the sum of squares) never delivered, as the magnitude codes of their "
-           "packets tell; the mean over messages, weighted by their bytes"),
-    _share("gradient_energy_lost", "lost energy of the gradient",
-           "the same of all workers' whole gradients, where all of their values are known (runs in one process): "
-           "weighted by energy, not by bytes, so that a small layer with large gradients counts as what it is"),
+    _share(
+        "lost_energy_share",
+        "lost energy",
+        "share of pushed gradients' energy (the sum of squares) never delivered, as the magnitude codes of their "
+        "packets tell; the mean over messages, weighted by their bytes",
+    ),
+    _share(
+        "gradient_energy_lost",
+        "lost energy of the gradient",
+        "the same of all workers' whole gradients, where all of their values are known (runs in one process): "
+        "weighted by energy, not by bytes, so that a small layer with large gradients counts as what it is",
+    ),
     _share("resent_share", "resent bytes", "payload bytes sent again, of those handed over, both legs", judged=True),
     _share("dropped_share", "drops", "packets dropped by switches, of those offered, background included"),
     _share("marked_share", "CE marks", "packets marked CE by switches, of those enqueued, background included"),
     Metric("final_accuracy", "final accuracy", "share", "higher", "difference", "test accuracy after the last step"),
     _time("time_to_accuracy_s", "time to accuracy", f"training time until {_TARGET}", goal=True),
-    Metric("steps_to_accuracy", "steps to accuracy", "steps", "lower", "ratio", f"training steps until {_TARGET}",
-           goal=True),
-    Metric("jct_over_ideal", "JCT / ideal", "x", "lower", "ratio",
-           "job completion over that of an ideal transport (line rate, perfectly overlapped)"),
-    Metric("iteration_over_ideal", "iteration / ideal", "x", "lower", "ratio",
-           "median iteration over that of an ideal transport (line rate, perfectly overlapped)"),
-]  # fmt: skip
+    Metric(
+        "steps_to_accuracy",
+        "steps to accuracy",
+        "steps",
+        "lower",
+        "ratio",
+        f"training steps until {_TARGET}",
+        goal=True,
+    ),
+    Metric(
+        "jct_over_ideal",
+        "JCT / ideal",
+        "x",
+        "lower",
+        "ratio",
+        "job completion over that of an ideal transport (line rate, perfectly overlapped)",
+    ),
+    Metric(
+        "iteration_over_ideal",
+        "iteration / ideal",
+        "x",
+        "lower",
+        "ratio",
+        "median iteration over that of an ideal transport (line rate, perfectly overlapped)",
+    ),
+]
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
 """Name → metric, in the order in which reports show them."""

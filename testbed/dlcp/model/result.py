@@ -22,17 +22,38 @@ Status = Literal["ok", "failed", "unsupported", "suspect"]
 TABLES: dict[str, dict[str, str]] = {
     # one worker's iteration. codec_s: what it spent on encoding and decoding what it sent and received
     "iterations": {
-        "job": "string", "worker": "string", "iteration": "int32", "warmup": "bool",
-        "start_s": "double", "end_s": "double", "compute_s": "double", "exposed_comm_s": "double",
-        "parameters_crc32": "int64", "codec_s": "double",
+        "job": "string",
+        "worker": "string",
+        "iteration": "int32",
+        "warmup": "bool",
+        "start_s": "double",
+        "end_s": "double",
+        "compute_s": "double",
+        "exposed_comm_s": "double",
+        "parameters_crc32": "int64",
+        "codec_s": "double",
     },
     # one tensor's journey on one leg; start: handed to the transport; end: complete at the receiver. tensor_bytes: of
     # the float32 values that travelled, where `bytes` is what a scheme made of them (0 in a later round of coding)
     "messages": {
-        "job": "string", "iteration": "int32", "warmup": "bool", "tensor": "int32", "layer": "int32",
-        "leg": "string", "src": "string", "dst": "string", "bytes": "int64", "start_s": "double",
-        "end_s": "double", "delivered_bytes": "int64", "lost_bytes": "int64", "resent_bytes": "int64",
-        "probes": "int32", "loss_bound": "double", "lost_energy_share": "double", "energy_bound": "double",
+        "job": "string",
+        "iteration": "int32",
+        "warmup": "bool",
+        "tensor": "int32",
+        "layer": "int32",
+        "leg": "string",
+        "src": "string",
+        "dst": "string",
+        "bytes": "int64",
+        "start_s": "double",
+        "end_s": "double",
+        "delivered_bytes": "int64",
+        "lost_bytes": "int64",
+        "resent_bytes": "int64",
+        "probes": "int32",
+        "loss_bound": "double",
+        "lost_energy_share": "double",
+        "energy_bound": "double",
         "tensor_bytes": "int64",
     },
     # one (port, queue, precedence); peak and histogram are the queue's, in the row of precedence 0. received: came in
@@ -43,45 +64,70 @@ TABLES: dict[str, dict[str, str]] = {
     # and precedence, enqueued = sent + waiting; and in every switch the sums over its ports fulfil
     # received = enqueued + all dropped.
     "ports": {
-        "switch": "string", "port": "string", "queue": "int32", "precedence": "int32",
-        "received_packets": "int64", "received_bytes": "int64",
-        "enqueued_packets": "int64", "enqueued_bytes": "int64",
-        "sent_packets": "int64", "sent_bytes": "int64",
-        "dropped_wred_packets": "int64", "dropped_wred_bytes": "int64",
-        "dropped_tail_packets": "int64", "dropped_tail_bytes": "int64",
-        "dropped_shared_packets": "int64", "dropped_shared_bytes": "int64",
-        "dropped_loss_packets": "int64", "dropped_loss_bytes": "int64",
-        "dropped_down_packets": "int64", "dropped_down_bytes": "int64",
-        "dropped_unrouted_packets": "int64", "dropped_unrouted_bytes": "int64",
-        "marked_ce_packets": "int64", "marked_ce_bytes": "int64",
-        "peak_backlog_bytes": "int64", "backlog_histogram": "list<int64>",
+        "switch": "string",
+        "port": "string",
+        "queue": "int32",
+        "precedence": "int32",
+        "received_packets": "int64",
+        "received_bytes": "int64",
+        "enqueued_packets": "int64",
+        "enqueued_bytes": "int64",
+        "sent_packets": "int64",
+        "sent_bytes": "int64",
+        "dropped_wred_packets": "int64",
+        "dropped_wred_bytes": "int64",
+        "dropped_tail_packets": "int64",
+        "dropped_tail_bytes": "int64",
+        "dropped_shared_packets": "int64",
+        "dropped_shared_bytes": "int64",
+        "dropped_loss_packets": "int64",
+        "dropped_loss_bytes": "int64",
+        "dropped_down_packets": "int64",
+        "dropped_down_bytes": "int64",
+        "dropped_unrouted_packets": "int64",
+        "dropped_unrouted_bytes": "int64",
+        "marked_ce_packets": "int64",
+        "marked_ce_bytes": "int64",
+        "peak_backlog_bytes": "int64",
+        "backlog_histogram": "list<int64>",
     },
     # one background flow that was due before the job ended: an incast's burst of one source, a Poisson flow, a constant
     # stream (whose bytes are what it sent). start: its first byte handed to the kernel, or its connection begun; NaN =
     # never. end: its last byte at the sink's host; NaN = not all of it came
     "flows": {
-        "entry": "int32", "kind": "string", "src": "string", "dst": "string", "bytes": "int64",
-        "planned_s": "double", "start_s": "double", "end_s": "double", "delivered_bytes": "int64",
+        "entry": "int32",
+        "kind": "string",
+        "src": "string",
+        "dst": "string",
+        "bytes": "int64",
+        "planned_s": "double",
+        "start_s": "double",
+        "end_s": "double",
+        "delivered_bytes": "int64",
     },
     # one evaluation of a real job; time_s is since the job's first iteration began, evaluation excluded
-    "training": {
-        "job": "string", "step": "int32", "time_s": "double", "loss": "double", "accuracy": "double",
-    },
+    "training": {"job": "string", "step": "int32", "time_s": "double", "loss": "double", "accuracy": "double"},
     # one message of the push leg that has a hole, of a job with `record_holes`: packets, their numbers in the message
     "holes": {
-        "job": "string", "iteration": "int32", "tensor": "int32", "src": "string", "dst": "string",
+        "job": "string",
+        "iteration": "int32",
+        "tensor": "int32",
+        "src": "string",
+        "dst": "string",
         "packets": "list<int32>",
     },
     # one sample of one queue that holds something or did in the sample before; none unless the experiment asks for them
-    "backlog": {
-        "time_s": "double", "switch": "string", "port": "string", "queue": "int32", "backlog_bytes": "int64",
-    },
+    "backlog": {"time_s": "double", "switch": "string", "port": "string", "queue": "int32", "backlog_bytes": "int64"},
     # one sample of one host ("machine": the whole emulating machine)
     "hosts": {
-        "host": "string", "time_s": "double", "cpu_busy": "double", "softnet_dropped": "int64",
-        "rx_overflow": "int64", "sched_late_s": "double",
+        "host": "string",
+        "time_s": "double",
+        "cpu_busy": "double",
+        "softnet_dropped": "int64",
+        "rx_overflow": "int64",
+        "sched_late_s": "double",
     },
-}  # fmt: skip
+}
 """Table → column → Arrow type. Times are seconds of the run's monotonic clock, the same for all hosts."""
 
 _PORTS_SINCE_3 = ("received", "sent", "dropped_shared", "dropped_down", "dropped_unrouted")

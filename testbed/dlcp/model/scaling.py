@@ -15,9 +15,15 @@ from dlcp.model.frames import FRAME_BYTES, PAYLOAD_BYTES
 from dlcp.model.workload import LINUX_RTO_MIN_S, HostSettings, Job
 
 COMPARED = (
-    "time_dilation", "byte_scale", "link_rate_bps", "port_buffer_bytes", "buffering", "buffer_alpha",
-    "queue_minimum_bytes", "shared_buffer_bytes",
-)  # fmt: skip
+    "time_dilation",
+    "byte_scale",
+    "link_rate_bps",
+    "port_buffer_bytes",
+    "buffering",
+    "buffer_alpha",
+    "queue_minimum_bytes",
+    "shared_buffer_bytes",
+)
 """Parts of a regime that two runs of a job must share before their times are compared."""
 
 

@@ -96,9 +96,14 @@ def _schema(table: str) -> pa.Schema:
     import pyarrow as pa
 
     types = {
-        "string": pa.string(), "bool": pa.bool_(), "int32": pa.int32(), "int64": pa.int64(),
-        "double": pa.float64(), "list<int32>": pa.list_(pa.int32()), "list<int64>": pa.list_(pa.int64()),
-    }  # fmt: skip
+        "string": pa.string(),
+        "bool": pa.bool_(),
+        "int32": pa.int32(),
+        "int64": pa.int64(),
+        "double": pa.float64(),
+        "list<int32>": pa.list_(pa.int32()),
+        "list<int64>": pa.list_(pa.int64()),
+    }
     return pa.schema([(column, types[kind]) for column, kind in TABLES[table].items()])
 
 

@@ -19,9 +19,7 @@ WRITTEN = {"written": True}
 
 _NUMBER = re.compile(r"\s*([+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ%/]*)\s*")
 
-_RATES_BPS = {
-    "bit/s": 1.0, "kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9, "Tbit/s": 1e12,
-}  # fmt: skip
+_RATES_BPS = {"bit/s": 1.0, "kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9, "Tbit/s": 1e12}
 _SIZES_BYTES = {"B": 1.0, "kB": 1e3, "KiB": 1_024.0, "MB": 1e6, "MiB": 1_048_576.0, "GB": 1e9}
 _DURATIONS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
 _FRACTIONS = {"%": 0.01, "": 1.0}

@@ -241,9 +241,14 @@ class Pattern(ABC):
         tensor = traffic.tensors[message.tensor]
         losses = {leg: (each.loss, self.agreed_bound(traffic, each, 0)) for leg, each in legs.items()}
         return declaration(
-            message.number, message.elements, tensor.queue if message.queue is None else message.queue,
-            tensor.droppable, losses, dtype=message.dtype, variable=message.variable,
-        )  # fmt: skip
+            message.number,
+            message.elements,
+            tensor.queue if message.queue is None else message.queue,
+            tensor.droppable,
+            losses,
+            dtype=message.dtype,
+            variable=message.variable,
+        )
 
     def _differ(self, message: Message, other: Message) -> str:
         return f"{self.a_name} has messages of number {message.number} that differ: {message} and {other}"

@@ -49,9 +49,15 @@ class ParameterServer(Pattern):
                     (Leg.PULL, server, worker, LossClass.BOUNDED_LAST),
                 ):
                     yield Message(
-                        source, sink, number, leg, number, tensor.elements, tensor.size_bytes,
+                        source,
+                        sink,
+                        number,
+                        leg,
+                        number,
+                        tensor.elements,
+                        tensor.size_bytes,
                         loss=traffic.unless_few(loss, packets(tensor.elements)),
-                    )  # fmt: skip
+                    )
 
     def announcements(self, traffic: Traffic) -> Iterator[tuple[int, Message]]:
         """Yield the bounds that servers announce where the settings have phases: each a number to each worker."""
@@ -64,10 +70,20 @@ class ParameterServer(Pattern):
             for server in sorted({tensor.server for tensor in tensors}):
                 first = next(number for number, tensor in enumerate(tensors) if tensor.server == server)
                 for worker in traffic.worker_ranks:
-                    yield check, Message(
-                        traffic.workers + server, worker, announcement_number(tensors, server), Leg.PULL, first, 1, 0,
-                        loss=LossClass.MUST_ARRIVE, queue=data_queues(1)[0],
-                    )  # fmt: skip
+                    yield (
+                        check,
+                        Message(
+                            traffic.workers + server,
+                            worker,
+                            announcement_number(tensors, server),
+                            Leg.PULL,
+                            first,
+                            1,
+                            0,
+                            loss=LossClass.MUST_ARRIVE,
+                            queue=data_queues(1)[0],
+                        ),
+                    )
 
     def worker(self, place: Place) -> GradientWorker:
         """Make the worker that the settings' compression or phases need, or the plain one."""
@@ -81,9 +97,15 @@ class ParameterServer(Pattern):
             job, update = traffic.coded, place.optimizer
             compressors = job.compressors(place.rank, place.seed, update.momentum)
             return CompressedWorker(
-                place.endpoint, job, compressors, servers, place.parameters, job.update(update), bounds=bounds,
+                place.endpoint,
+                job,
+                compressors,
+                servers,
+                place.parameters,
+                job.update(update),
+                bounds=bounds,
                 clock=place.clock,
-            )  # fmt: skip
+            )
         if settings.phases is not None:
             rule = settings.phases
             return PhaseWorker(place.endpoint, tensors, servers, place.parameters, rule, bounds, clock=place.clock)
@@ -105,14 +127,30 @@ class ParameterServer(Pattern):
             return CompressedServer(place.endpoint, job, compressors, index, workers, bounds=bounds, clock=place.clock)
         if settings.phases is not None:
             return PhaseServer(
-                place.endpoint, tensors, index, workers, place.parameters, place.optimizer, settings.phases, bounds,
-                record_holes=place.record_holes, clock=place.clock,
-            )  # fmt: skip
+                place.endpoint,
+                tensors,
+                index,
+                workers,
+                place.parameters,
+                place.optimizer,
+                settings.phases,
+                bounds,
+                record_holes=place.record_holes,
+                clock=place.clock,
+            )
         return Server(
-            place.endpoint, tensors, index, workers, place.parameters, place.optimizer,
-            bounds=bounds, holes=settings.holes, record_holes=place.record_holes,
-            closing=EarlyClosing(settings.early_close) if settings.early_close else None, clock=place.clock,
-        )  # fmt: skip
+            place.endpoint,
+            tensors,
+            index,
+            workers,
+            place.parameters,
+            place.optimizer,
+            bounds=bounds,
+            holes=settings.holes,
+            record_holes=place.record_holes,
+            closing=EarlyClosing(settings.early_close) if settings.early_close else None,
+            clock=place.clock,
+        )
 
 
 def _coded_messages(traffic: Traffic) -> Iterator[Message]:
@@ -128,10 +166,17 @@ def _coded_messages(traffic: Traffic) -> Iterator[Message]:
                 ):
                     fewest = min(packets(tensor.elements), packets(code.elements, code.dtype))
                     yield Message(
-                        source, sink, job.number(index, round_, leg), leg, index, code.elements,
-                        0 if round_ else tensor.size_bytes, dtype=code.dtype, variable=code.variable,
+                        source,
+                        sink,
+                        job.number(index, round_, leg),
+                        leg,
+                        index,
+                        code.elements,
+                        0 if round_ else tensor.size_bytes,
+                        dtype=code.dtype,
+                        variable=code.variable,
                         loss=traffic.unless_few(loss, fewest),
-                    )  # fmt: skip
+                    )
 
 
 PATTERN = ParameterServer

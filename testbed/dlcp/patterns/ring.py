@@ -56,9 +56,16 @@ class Ring(Pattern):
                 for step in range(size - 1):
                     source = (first + step) % size
                     yield Message(
-                        source, (source + 1) % size, chunk.number, leg, chunk.tensor, chunk.elements, chunk.size_bytes,
-                        step=step, loss=loss_class,
-                    )  # fmt: skip
+                        source,
+                        (source + 1) % size,
+                        chunk.number,
+                        leg,
+                        chunk.tensor,
+                        chunk.elements,
+                        chunk.size_bytes,
+                        step=step,
+                        loss=loss_class,
+                    )
 
     def agreed_bound(self, traffic: Traffic, message: Message, iteration: int) -> Bound:
         """Return a hop's part of what a whole all-reduce may lose."""
@@ -77,9 +84,16 @@ class Ring(Pattern):
 
         traffic = place.traffic
         return RingWorker(
-            place.endpoint, traffic.tensors, place.rank, traffic.workers, place.parameters, place.optimizer,
-            traffic.settings, bounds=traffic.bounds, clock=place.clock,
-        )  # fmt: skip
+            place.endpoint,
+            traffic.tensors,
+            place.rank,
+            traffic.workers,
+            place.parameters,
+            place.optimizer,
+            traffic.settings,
+            bounds=traffic.bounds,
+            clock=place.clock,
+        )
 
 
 PATTERN = Ring

@@ -48,9 +48,15 @@ class Transpose(Pattern):
                     (Leg.PULL, chunk.owner, other, LossClass.BOUNDED_LAST),
                 ):
                     yield Message(
-                        source, sink, chunk.number, leg, chunk.tensor, chunk.elements, chunk.size_bytes,
+                        source,
+                        sink,
+                        chunk.number,
+                        leg,
+                        chunk.tensor,
+                        chunk.elements,
+                        chunk.size_bytes,
                         loss=traffic.unless_few(loss, chunk.largest_packets),
-                    )  # fmt: skip
+                    )
 
     def worker(self, place: Place) -> GradientWorker:
         """Make one worker among equals."""
@@ -58,9 +64,16 @@ class Transpose(Pattern):
 
         traffic = place.traffic
         return TransposeWorker(
-            place.endpoint, traffic.tensors, place.rank, traffic.workers, place.parameters, place.optimizer,
-            traffic.settings, traffic.bounds, clock=place.clock,
-        )  # fmt: skip
+            place.endpoint,
+            traffic.tensors,
+            place.rank,
+            traffic.workers,
+            place.parameters,
+            place.optimizer,
+            traffic.settings,
+            traffic.bounds,
+            clock=place.clock,
+        )
 
 
 PATTERN = Transpose

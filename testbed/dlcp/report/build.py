@@ -87,8 +87,16 @@ def report(
         write_whole(written[-1], _parquet(frame))
     write_whole(where / "report.html", page(comparison, outcomes, wrong, changed).encode())
     statuses = dict(Counter(str(run.result.status) for run in loaded.runs))
-    summary = ReportSummary(loaded.experiment, where / "report.html", tuple(written), headline(comparison), outcomes,
-                            wrong, statuses, changed is None or changed.comparable)  # fmt: skip
+    summary = ReportSummary(
+        loaded.experiment,
+        where / "report.html",
+        tuple(written),
+        headline(comparison),
+        outcomes,
+        wrong,
+        statuses,
+        changed is None or changed.comparable,
+    )
     if console is not None:
         print_comparison(console, comparison)
         print_unranked(console, comparison)

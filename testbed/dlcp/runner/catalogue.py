@@ -84,9 +84,14 @@ def _scheme(name: str) -> dict[str, Any]:
         for key, field in ((field.alias or field_name, field) for field_name, field in kind.model_fields.items())
     ]
     return {
-        "name": name, "title": kind.title, "mechanism": kind.mechanism, "paper": kind.paper,
-        "notes": " ".join((getdoc(kind) or "").split()), "substrates": _substrates(kind), "knobs": knobs,
-    }  # fmt: skip
+        "name": name,
+        "title": kind.title,
+        "mechanism": kind.mechanism,
+        "paper": kind.paper,
+        "notes": " ".join((getdoc(kind) or "").split()),
+        "substrates": _substrates(kind),
+        "knobs": knobs,
+    }
 
 
 def _short_substrates(kind: type[Scheme]) -> str:
@@ -137,21 +142,24 @@ def _workload(name: str) -> dict[str, Any]:
         table = _load_sizes(name)
         points = [{"size": show_size(point.size_bytes), "share": show_fraction(point.share)} for point in table.points]
         return {
-            **table.model_dump(mode="json", exclude={"points"}), "mean": show_size(table.mean_bytes),
+            **table.model_dump(mode="json", exclude={"points"}),
+            "mean": show_size(table.mean_bytes),
             "interpolation": "linear in the size between points; divided by an experiment's byte_scale",
             "points": points,
-        }  # fmt: skip
+        }
     workload = _load(name)
     if not isinstance(workload, Profile):
         return workload.model_dump(mode="json")
     layers = [
         {
-            "layer": layer.name, "parameters": layer.parameters,
+            "layer": layer.name,
+            "parameters": layer.parameters,
             "gradient": show_size(layer.parameters * FLOAT_BYTES),
-            "forward": show_duration(layer.forward_s), "backward": show_duration(layer.backward_s),
+            "forward": show_duration(layer.forward_s),
+            "backward": show_duration(layer.backward_s),
         }
         for layer in workload.layers
-    ]  # fmt: skip
+    ]
     return {
         **workload.model_dump(mode="json", exclude={"layers"}),
         "gradient": show_size(workload.parameters * FLOAT_BYTES),
@@ -221,10 +229,15 @@ def _switch(name: str) -> dict[str, Any]:
     """All that a system's folder says, with its sources."""
     if name == EMULATED:
         return {
-            "name": EMULATED, "queues": QUEUES, "scheduling": "strict priority, chosen by DSCP",
-            "drop_precedences": PRECEDENCES, "wred": True, "ecn": True,
-            "load_balancing": ", ".join(get_args(LoadBalancing)), "made_of": "HTB and eBPF, on the substrate emulate",
-        }  # fmt: skip
+            "name": EMULATED,
+            "queues": QUEUES,
+            "scheduling": "strict priority, chosen by DSCP",
+            "drop_precedences": PRECEDENCES,
+            "wred": True,
+            "ecn": True,
+            "load_balancing": ", ".join(get_args(LoadBalancing)),
+            "made_of": "HTB and eBPF, on the substrate emulate",
+        }
     system = load_system(name)
     capabilities = system.capabilities
     features = []
@@ -242,25 +255,38 @@ def _switch(name: str) -> dict[str, Any]:
                 more = {"says": verdict.why, "source": verdict.source, "doubt_or_way_out": way_out}
             features.append({"feature": feature + where, "has": _verdict(verdict), **more})
     return {
-        "name": name, "is": capabilities.title, "status": capabilities.status, "proof": capabilities.proof,
-        "on_hardware": capabilities.on_hardware, "folder": str(system.folder),
+        "name": name,
+        "is": capabilities.title,
+        "status": capabilities.status,
+        "proof": capabilities.proof,
+        "on_hardware": capabilities.on_hardware,
+        "folder": str(system.folder),
         "thresholds_in": capabilities.units.thresholds.write,
         "sources": [{"source": short, "is": long} for short, long in capabilities.sources.items()],
         "chips": [{"chip": chip, "title": entry.title} for chip, entry in capabilities.chips.items()],
         "features": features,
         "conflicts": [
             {
-                "conflict": entry.name, "features": ", ".join(entry.features), "within": entry.within, "why": entry.why,
-                "source": entry.source, "way_out": entry.way_out,
+                "conflict": entry.name,
+                "features": ", ".join(entry.features),
+                "within": entry.within,
+                "why": entry.why,
+                "source": entry.source,
+                "way_out": entry.way_out,
             }
             for entry in system.conflicts
         ],
         "counters": [
-            {"counter": entry.command, "per": entry.per, "shows": ", ".join(entry.shows), "source": entry.source,
-             "needs": entry.needs}
+            {
+                "counter": entry.command,
+                "per": entry.per,
+                "shows": ", ".join(entry.shows),
+                "source": entry.source,
+                "needs": entry.needs,
+            }
             for entry in system.counters
         ],
-    }  # fmt: skip
+    }
 
 
 def _topologies() -> Rows:
@@ -292,10 +318,15 @@ def _topology(name: str) -> dict[str, Any]:
     ]
     graph = topology.graph
     return {
-        "name": name, "file": str(TOPOLOGIES / f"{name}.yaml"), "what": _size(graph),
-        "rate_of_hosts": show_rate(graph.slowest_host_bps), **values,
-        "hosts": ", ".join(graph.hosts), "switches": ", ".join(graph.switches), "links": links,
-    }  # fmt: skip
+        "name": name,
+        "file": str(TOPOLOGIES / f"{name}.yaml"),
+        "what": _size(graph),
+        "rate_of_hosts": show_rate(graph.slowest_host_bps),
+        **values,
+        "hosts": ", ".join(graph.hosts),
+        "switches": ", ".join(graph.switches),
+        "links": links,
+    }
 
 
 def _load_topology(name: str) -> TopologyKind:

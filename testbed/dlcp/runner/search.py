@@ -32,7 +32,7 @@ from dlcp.model.loading.search_record import (
     read_record,
     record_path,
     write_record,
-)  # fmt: skip
+)
 from dlcp.model.result import RunResult
 from dlcp.runner.planning.check import Ready
 from dlcp.runner.planning.plan import Cell, make_cell, seed_of, usual_substrate
@@ -92,9 +92,8 @@ class Tuner:
         _require_known("--scheme", labels, [one.choice.label for one in every], "no scheme with a search is labelled")
         _require_known("--job", jobs, [one.job for one in every], "no job is called")
         self.wanted = [
-            one for one in every
-            if (labels is None or one.choice.label in labels) and (jobs is None or one.job in jobs)
-        ]  # fmt: skip
+            one for one in every if (labels is None or one.choice.label in labels) and (jobs is None or one.job in jobs)
+        ]
         self._record: Record = read_record(ready.path, ready.experiment.name)
         self.redone: list[str] = []
         self._searches = {(one.choice.label, one.job): self._begin(one) for one in self.wanted}
@@ -160,9 +159,15 @@ class Tuner:
         if found is not None:
             self.redone.append(f"{one.choice.label} for job {one.job} {one.lacks(found)}")
         return Search(
-            label=one.choice.label, scheme=one.choice.scheme, job=one.job, substrate=self.substrate, digest=one.digest,
-            cores=cores(), kernel=platform.release(), points=one.points,
-        ).sealed()  # fmt: skip
+            label=one.choice.label,
+            scheme=one.choice.scheme,
+            job=one.job,
+            substrate=self.substrate,
+            digest=one.digest,
+            cores=cores(),
+            kernel=platform.release(),
+            points=one.points,
+        ).sealed()
 
 
 def tune(tuner: Tuner, listener: Listener, *, substrate: AbstractContextManager[Substrate] | None = None) -> Tuning:

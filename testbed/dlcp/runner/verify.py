@@ -119,8 +119,12 @@ def verify_switches(ready: Ready, label: str | None, *, every_port: bool, on_pro
 
         settings = hosts_for([ready.schemes[labels[0]]], experiment.scaling)
         rows = verify_emulated(
-            experiment.topology.graph, intent, seed=experiment.seed, host_settings=settings, every_port=every_port,
+            experiment.topology.graph,
+            intent,
+            seed=experiment.seed,
+            host_settings=settings,
+            every_port=every_port,
             on_progress=on_part,
-        )  # fmt: skip
+        )
         verified.append(Verified(labels, intent, tuple(rows), time.monotonic() - start_s))
     return verified

@@ -30,16 +30,26 @@ def verify_named(
         intent = load_intent(find_intent(name))
         words = ["dlcp", "switch", "apply", name, "--lab", str(choice.lab.path), "--yes"]
         return intent.name, verify_on_lab(
-            choice, [((intent.name,), intent)], choice.lab.graph, how=shlex.join(words), seed=SEED,
-            every_port=every_port, on_progress=on_progress,
-        )  # fmt: skip
+            choice,
+            [((intent.name,), intent)],
+            choice.lab.graph,
+            how=shlex.join(words),
+            seed=SEED,
+            every_port=every_port,
+            on_progress=on_progress,
+        )
     checked = ready(path)
     require_fit(checked.experiment, choice.lab)
     words = ["dlcp", "run", name, "--on", "lab", "--lab", str(choice.lab.path), "--deploy"]
     return checked.experiment.name, verify_on_lab(
-        choice, intents(checked, label), checked.experiment.topology.graph, how=shlex.join(words),
-        seed=checked.experiment.seed, every_port=every_port, on_progress=on_progress,
-    )  # fmt: skip
+        choice,
+        intents(checked, label),
+        checked.experiment.topology.graph,
+        how=shlex.join(words),
+        seed=checked.experiment.seed,
+        every_port=every_port,
+        on_progress=on_progress,
+    )
 
 
 def _experiment(name: str) -> Path | None:

@@ -109,10 +109,14 @@ class Masked(Scheme):
             holes=self.holes,
             must_arrive_below_packets=0,
             mask=MaskSettings(
-                loss=0.0 if self.recorded else self.loss, order=self.order, spread=self.spread,
-                front_share=self.front_share, recorded=self.recorded, damped=self.damped,
+                loss=0.0 if self.recorded else self.loss,
+                order=self.order,
+                spread=self.spread,
+                front_share=self.front_share,
+                recorded=self.recorded,
+                damped=self.damped,
             ),
-        )  # fmt: skip
+        )
 
     def hosts(self, scaling: Scaling) -> HostSettings:
         return HostSettings()

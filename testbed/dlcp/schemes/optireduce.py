@@ -94,10 +94,15 @@ class OptiReduce(Scheme):
             at_once=self.senders_at_once,
             hadamard=self.hadamard,
             time_bounds=TimeBounds(
-                warmup_iterations=self.warmup, quantile=self.quantile, tail_share=self.tail, wait_share=self.wait,
-                loss_low=self.loss_low, loss_high=self.loss_high, repair=self.repair,
+                warmup_iterations=self.warmup,
+                quantile=self.quantile,
+                tail_share=self.tail,
+                wait_share=self.wait,
+                loss_low=self.loss_low,
+                loss_high=self.loss_high,
+                repair=self.repair,
             ),
-        )  # fmt: skip
+        )
 
     def hosts(self, scaling: Scaling) -> HostSettings:
         """The engine needs nothing of the hosts' stacks."""

@@ -116,12 +116,18 @@ class AgentProber:
     def _send(self, host: str, sends: list[Send], start_s: float) -> int:
         trains: list[dict[str, Any]] = [
             {
-                "at_s": send.at_s, "to": self._addresses[send.to], "train": send.train, "pattern": send.pattern,
-                "repeat": send.repeat, "rate_bps": send.rate_bps, "catch_up": send.catch_up, "flows": send.flows,
+                "at_s": send.at_s,
+                "to": self._addresses[send.to],
+                "train": send.train,
+                "pattern": send.pattern,
+                "repeat": send.repeat,
+                "rate_bps": send.rate_bps,
+                "catch_up": send.catch_up,
+                "flows": send.flows,
                 "burst": send.burst,
             }
             for send in sorted(sends, key=lambda send: send.at_s)
-        ]  # fmt: skip
+        ]
         agent = self._agents[host]
         return agent.send({"command": "send_probes", "trains": trains, "at": agent.clock.there(start_s)})
 

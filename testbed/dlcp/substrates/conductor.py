@@ -173,10 +173,16 @@ class Conductor:
         self, agents: dict[str, AgentHandle], spec: JobSpec, settings: TransportSettings, addresses: dict[str, str]
     ) -> _Part:
         session = JobSession(
-            agents, spec, settings, addresses, cookie=self._site.cookie, directory=self._directory,
+            agents,
+            spec,
+            settings,
+            addresses,
+            cookie=self._site.cookie,
+            directory=self._directory,
             link_rates_bps={host: self._plan.graph.host_link(host).rate_bps for host in spec.hosts},
-            time_limit_s=self._plan.run.experiment.time_limit_s, head_start_s=self._site.head_start_s,
-        )  # fmt: skip
+            time_limit_s=self._plan.run.experiment.time_limit_s,
+            head_start_s=self._site.head_start_s,
+        )
         return _Part(spec, settings, session)
 
     @contextmanager
@@ -202,9 +208,13 @@ class Conductor:
         if not entries:
             return None
         session = BackgroundSession(
-            agents, self._plan.traffic, addresses, tos=[tos_of_queue(entry.queue) for entry in entries],
-            cookie=self._site.cookie, directory=self._directory,
-        )  # fmt: skip
+            agents,
+            self._plan.traffic,
+            addresses,
+            tos=[tos_of_queue(entry.queue) for entry in entries],
+            cookie=self._site.cookie,
+            directory=self._directory,
+        )
         session.prepare()
         return session
 
@@ -239,12 +249,16 @@ class Conductor:
             write_rows(self._directory, "training", [])
         agents = [
             {
-                "host": host, "time_s": observed.end_s, "cpu_busy": 0.0, "softnet_dropped": 0,
-                "rx_overflow": _overflow(found), "sched_late_s": found["sched_late_s"],
+                "host": host,
+                "time_s": observed.end_s,
+                "cpu_busy": 0.0,
+                "softnet_dropped": 0,
+                "rx_overflow": _overflow(found),
+                "sched_late_s": found["sched_late_s"],
             }
             for job in jobs
             for host, found in job.statistics.items()
-        ]  # fmt: skip
+        ]
         write_rows(self._directory, "hosts", seen.hosts + agents)
 
     def _judge(
@@ -255,11 +269,13 @@ class Conductor:
         result.jct_s = observed.duration_s
         result.tenants = {
             tenant.spec.name: Tenant(
-                scheme=tenant.scheme.scheme, label=tenant.scheme.label, jct_s=observed.jct_s[tenant.spec.name],
+                scheme=tenant.scheme.scheme,
+                label=tenant.scheme.label,
+                jct_s=observed.jct_s[tenant.spec.name],
                 ideal=self._ideal(part, one),
             )
             for tenant, part, one in zip(self._plan.tenants, parts[1:], jobs[1:], strict=True)
-        }  # fmt: skip
+        }
         result.costs = costs_of(job.statistics)
         result.traffic = {self._plan.settings.kind: sum(job.messages["delivered_bytes"])}
         result.ideal = self._ideal(parts[0], job)

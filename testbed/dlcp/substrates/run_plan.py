@@ -64,29 +64,42 @@ class RunPlan:
         """The background."""
         experiment = self.run.experiment
         return TrafficSpec(
-            entries=experiment.background, rates_bps=host_rates_bps(self.graph), seed=self.run.seed,
-            horizon_s=experiment.time_limit_s, byte_scale=experiment.scaling.byte_scale,
+            entries=experiment.background,
+            rates_bps=host_rates_bps(self.graph),
+            seed=self.run.seed,
+            horizon_s=experiment.time_limit_s,
+            byte_scale=experiment.scaling.byte_scale,
             time_dilation=experiment.scaling.time_dilation,
-        )  # fmt: skip
+        )
 
     def blank_result(self) -> RunResult:
         """The result, but for what happens."""
         run, experiment = self.run, self.run.experiment
         return RunResult(
-            run_id=run.id, experiment=experiment.name, scheme=run.scheme.scheme, is_dlcp=self.scheme.is_dlcp,
-            label=run.scheme.label, job=run.job_name, repeat=run.repeat, seed=run.seed, substrate=run.substrate,
+            run_id=run.id,
+            experiment=experiment.name,
+            scheme=run.scheme.scheme,
+            is_dlcp=self.scheme.is_dlcp,
+            label=run.scheme.label,
+            job=run.job_name,
+            repeat=run.repeat,
+            seed=run.seed,
+            substrate=run.substrate,
             status="ok",
-            run={"job": run.job.model_dump(mode="json", exclude=_OF_THE_FABRIC), "workload": run.workload.name,
-                 "background": [entry.model_dump(mode="json") for entry in experiment.background],
-                 "roles": {"workers": run.job.workers, "servers": run.job.servers},
-                 "drift_lasts": pattern_of(run.job.pattern).drift_lasts,
-                 "tenants": [tenant.job_name for tenant in run.tenants]},
+            run={
+                "job": run.job.model_dump(mode="json", exclude=_OF_THE_FABRIC),
+                "workload": run.workload.name,
+                "background": [entry.model_dump(mode="json") for entry in experiment.background],
+                "roles": {"workers": run.job.workers, "servers": run.job.servers},
+                "drift_lasts": pattern_of(run.job.pattern).drift_lasts,
+                "tenants": [tenant.job_name for tenant in run.tenants],
+            },
             regime=regime(experiment, run.job, _rto_floors(run)),
             knobs=self.scheme.model_dump(mode="json"),
             topology=self.graph.model_dump(mode="json"),
             expect=[line.model_dump(mode="json") for line in experiment.expect],
             provenance=provenance.collect(run.seed),
-        )  # fmt: skip
+        )
 
 
 _OF_THE_FABRIC = {"port_buffer_bytes", "buffering"}
@@ -107,12 +120,13 @@ def plan_run(run: Run) -> RunPlan:
         spec=plan_job(run.job_name, run.job, run.workload, scaling, run.seed),
         tenants=tuple(
             TenantPlan(
-                one.scheme, settings_for(scheme, scaling),
+                one.scheme,
+                settings_for(scheme, scaling),
                 plan_job(one.job_name, one.job, one.workload, scaling, run.seed),
             )
             for one, scheme in zip(run.tenants, theirs, strict=True)
         ),
-    )  # fmt: skip
+    )
 
 
 def _scheme(name: str, knobs: dict[str, Any]) -> Scheme:

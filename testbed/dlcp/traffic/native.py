@@ -167,9 +167,14 @@ class Sink:
         self.arrivals = np.zeros(len(expected), ARRIVAL)
         self._expected = np.ascontiguousarray(expected, EXPECTED)
         self._sink = lib.dlcp_sink_new(
-            address.encode(), port, cookie, _pointer("expected", self._expected), _pointer("arrival", self.arrivals),
-            len(expected), time_dilation,
-        )  # fmt: skip
+            address.encode(),
+            port,
+            cookie,
+            _pointer("expected", self._expected),
+            _pointer("arrival", self.arrivals),
+            len(expected),
+            time_dilation,
+        )
         if self._sink == ffi.NULL:
             raise _failure(f"sink at {address}:{port}")
         self.port = int(lib.dlcp_sink_port(self._sink))

@@ -40,9 +40,9 @@ _STREAM = 5
 """Of the seed: what is drawn for the background has nothing to do with what is drawn for the job."""
 _GAPS, _SOURCES, _SINKS, _SIZES = range(4)
 
-PLANNED = np.dtype([
-    ("entry", "i4"), ("source", "i4"), ("sink", "i4"), ("number", "u4"), ("start_s", "f8"), ("bytes", "i8"),
-])  # fmt: skip
+PLANNED = np.dtype(
+    [("entry", "i4"), ("source", "i4"), ("sink", "i4"), ("number", "u4"), ("start_s", "f8"), ("bytes", "i8")]
+)
 """A flow of the plan. source, sink: index into the plan's hosts; number: of the flow at its sink; start_s: from the
 job's start."""
 

@@ -229,11 +229,13 @@ class DlcpEndpoint:
             found["peers"][rank] = _as_dict(one[0])
         below = lib.DLCP_FRAME_OVERHEAD_BYTES - lib.DLCP_HEADER_BYTES  # what the kernel puts before a datagram
         found["wire"] = {
-            "sent_packets": found["packets_sent"], "sent_bytes": found["bytes_sent"] + below * found["packets_sent"],
+            "sent_packets": found["packets_sent"],
+            "sent_bytes": found["bytes_sent"] + below * found["packets_sent"],
             "received_packets": found["packets_received"],
             "received_bytes": found["bytes_received"] + below * found["packets_received"],
-            "resent_packets": found["packets_resent"], "resent_bytes": found["bytes_resent"],
-        }  # fmt: skip
+            "resent_packets": found["packets_resent"],
+            "resent_bytes": found["bytes_resent"],
+        }
         return found
 
     def close(self, *, linger: bool = True) -> None:

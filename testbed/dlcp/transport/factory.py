@@ -66,9 +66,15 @@ def _open_dlcp(
     # Where data leave from several ports, peers are known only when all have said theirs: see meet.
     known = peers if settings.source_ports == 1 else {}
     return DlcpEndpoint(
-        rank, address, port, known, settings, job_cookie=cookie, link_rate_bps=link_rate_bps,
+        rank,
+        address,
+        port,
+        known,
+        settings,
+        job_cookie=cookie,
+        link_rate_bps=link_rate_bps,
         source_ports=settings.source_ports,
-    )  # fmt: skip
+    )
 
 
 def source_ports(endpoint: Endpoint) -> list[int]:

@@ -53,9 +53,11 @@ def _crosses(graph: Graph, host: str, switch: str, distances: Mapping[str, int])
     level = {host}
     while level and switch not in level:
         level = {
-            hop for node in level for hop in graph.neighbours[node]
+            hop
+            for node in level
+            for hop in graph.neighbours[node]
             if hop in distances and node in distances and distances[hop] == distances[node] - 1
-        }  # fmt: skip
+        }
     return bool(level)
 
 
@@ -110,9 +112,16 @@ def judge(
         elif balancing == "flow-hash" and torn:
             verdict, why = "deviates", f"a flow's packets take several ways: {torn[0]} took a part of one"
     return Row(
-        CHECK, crossing.switch, subject, f"{share:.1%} each", measured, tolerance, verdict, why,
+        CHECK,
+        crossing.switch,
+        subject,
+        f"{share:.1%} each",
+        measured,
+        tolerance,
+        verdict,
+        why,
         {"packets": dict(zip(crossing.hops, found, strict=True)), "per_unit": per_unit, "bands": bands, "alpha": alpha},
-    )  # fmt: skip
+    )
 
 
 def probe(prober: Prober, graph: Graph, intent: QosIntent, alpha: float) -> list[Row]:

@@ -35,9 +35,11 @@ def on_the_way(graph: Graph, source: str, sink: str) -> set[str]:
     distances, level, nodes = graph.distances_to(sink), {source}, set()
     while level:
         level = {
-            hop for node in level for hop in graph.neighbours[node]
+            hop
+            for node in level
+            for hop in graph.neighbours[node]
             if node in distances and distances.get(hop, -1) == distances[node] - 1
-        }  # fmt: skip
+        }
         nodes |= level
     return nodes & set(graph.switches)
 

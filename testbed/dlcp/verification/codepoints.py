@@ -169,10 +169,16 @@ def judge(intent: QosIntent, where: str, found: Partition, blocks: int) -> Row:
     unclear = f"nothing clear about DSCP {_listed(found.unclear)}" if found.unclear else ""
     verdict = "deviates" if told else "inconclusive" if unclear else "ok"
     return Row(
-        ROW, where, what, _count(wanted.groups, "queue"), measured, "exact", verdict,
+        ROW,
+        where,
+        what,
+        _count(wanted.groups, "queue"),
+        measured,
+        "exact",
+        verdict,
         "; ".join([*told[:8], unclear] if unclear else told[:8]),
         {"intended": _data(wanted), "measured": _data(found), "unclear": sorted(found.unclear), "passes": blocks},
-    )  # fmt: skip
+    )
 
 
 def probe(prober: Prober, station: Station, intent: QosIntent, seed: int) -> Row:
@@ -183,8 +189,7 @@ def probe(prober: Prober, station: Station, intent: QosIntent, seed: int) -> Row
     told = [_pass(block) for block in found.blocks]
     if not told:
         why = found.doubt or "no probe arrived"
-        return starved(Row(ROW, station.port, "all 64 codepoints", "", "nothing", "exact", "deviates", why),
-                       found.lost)  # fmt: skip
+        return starved(Row(ROW, station.port, "all 64 codepoints", "", "nothing", "exact", "deviates", why), found.lost)
     alike = intended(intent).groups[-1] if len(weighted(intent)) > 1 else frozenset()
     return starved(judge(intent, station.port, measured(told, alike), len(told)), found.lost)
 
@@ -208,11 +213,16 @@ def judge_counters(switch: str, found: dict[int, dict[tuple[int, int], int]], to
     measured = "as intended" if not told else told[0] + (f" (and {len(told) - 1} more)" if len(told) > 1 else "")
     why = "; ".join(told[:8]) or (f"no packet of DSCP {_listed(unclear)} came through" if unclear else "")
     return Row(
-        COUNTED, switch, f"all {len(found)} codepoints",
-        f"{QUEUES} queues × {PRECEDENCES} precedences", measured, "exact",
-        "deviates" if told else "inconclusive" if unclear else "ok", why,
+        COUNTED,
+        switch,
+        f"all {len(found)} codepoints",
+        f"{QUEUES} queues × {PRECEDENCES} precedences",
+        measured,
+        "exact",
+        "deviates" if told else "inconclusive" if unclear else "ok",
+        why,
         {"packets": {str(dscp): {f"{q},{p}": n for (q, p), n in cells.items()} for dscp, cells in found.items()}},
-    )  # fmt: skip
+    )
 
 
 def _home(names: dict[int, frozenset[int]], dscp: int) -> int:

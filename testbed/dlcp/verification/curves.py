@@ -235,9 +235,14 @@ def bins_of(backlogs: Floats, struck: Bools, profile: DropProfile, tolerance: fl
 
 
 def _bin(
-    backlogs: Floats, struck: Bools, curve: Callable[[Floats], Floats], tolerance: float, alpha: float, low: float,
+    backlogs: Floats,
+    struck: Bools,
+    curve: Callable[[Floats], Floats],
+    tolerance: float,
+    alpha: float,
+    low: float,
     high: float,
-) -> Bin:  # fmt: skip
+) -> Bin:
     hits, trials = int(struck.sum()), len(struck)
     means = [float(curve(backlogs + shift).mean()) for shift in (-tolerance, 0.0, tolerance)]
     return Bin(low, high, trials, hits, means[1], means[0], means[2], *band(hits, trials, alpha))
@@ -285,10 +290,24 @@ def judge(
     intended = intended_words(profile)
     measured = _observed(backlogs, struck, word) + (f"; seen up to {_kb(reached)} kB" if short else "")
     return Row(
-        curve.check, where, curve.what, intended, measured, f"± {tolerance:.0f} B", verdict, why,
-        {"samples": len(backlogs), "alpha": alpha, "bins": [_data(one) for one in bins],
-         "queue": curve.queue, "precedence": curve.precedence, "profile": profile.model_dump(), "marks": curve.marks},
-    )  # fmt: skip
+        curve.check,
+        where,
+        curve.what,
+        intended,
+        measured,
+        f"± {tolerance:.0f} B",
+        verdict,
+        why,
+        {
+            "samples": len(backlogs),
+            "alpha": alpha,
+            "bins": [_data(one) for one in bins],
+            "queue": curve.queue,
+            "precedence": curve.precedence,
+            "profile": profile.model_dump(),
+            "marks": curve.marks,
+        },
+    )
 
 
 def intended_words(profile: DropProfile) -> str:

@@ -88,9 +88,16 @@ def judge(where: str, what: str, found: Outcome) -> Row:
             "the light stream came in bursts, of more than is guaranteed, and lost only there",
         )
     return Row(
-        CHECK, where, what, f"lost 0 within {found.guaranteed_bytes / 1000:.1f} kB",
-        f"lost {lost} of {found.light_sent}, {flood_lost:.0%} of the flood", "0", verdict, why, vars(found),
-    )  # fmt: skip
+        CHECK,
+        where,
+        what,
+        f"lost 0 within {found.guaranteed_bytes / 1000:.1f} kB",
+        f"lost {lost} of {found.light_sent}, {flood_lost:.0%} of the flood",
+        "0",
+        verdict,
+        why,
+        vars(found),
+    )
 
 
 def probe(prober: Prober, station: Station, intent: QosIntent) -> list[Row]:
@@ -133,10 +140,14 @@ def _probe(prober: Prober, station: Station, intent: QosIntent, flooded: int, qu
     trains = [
         _stream(station.tester, station.sink, _LIGHT, tos, light_bps, seconds),
         _stream(
-            station.blocker, station.sink, _FLOOD, tos_of_queue(flooded) if flood_tos is None else flood_tos,
-            flood_bps, seconds,
+            station.blocker,
+            station.sink,
+            _FLOOD,
+            tos_of_queue(flooded) if flood_tos is None else flood_tos,
+            flood_bps,
+            seconds,
         ),
-    ]  # fmt: skip
+    ]
     shot = prober.shoot(trains, 2 * intent.port_buffer_bytes * 8 / station.rate_bps + 0.02)
     row = judge(station.port, subject, _outcome(station, trains, shot, guaranteed))
     return starved(row, shot.lost)  # a machine that is busy shows in the delays, as bursts of the light stream
@@ -151,9 +162,13 @@ def _outcome(station: Station, trains: Sequence[Send], shot: Shot, guaranteed: i
     light, flood = (arrivals[arrivals["train"] == name] for name in (_LIGHT, _FLOOD))
     count = trains[_LIGHT].count
     return Outcome(
-        count, len(light), lost_within(light, count, guaranteed * 8 / station.rate_bps), trains[_FLOOD].count,
-        len(flood), guaranteed,
-    )  # fmt: skip
+        count,
+        len(light),
+        lost_within(light, count, guaranteed * 8 / station.rate_bps),
+        trains[_FLOOD].count,
+        len(flood),
+        guaranteed,
+    )
 
 
 def lost_within(arrivals: Arrivals, count: int, longest_s: float) -> int:

@@ -78,9 +78,10 @@ def load_of(intent: QosIntent, queue: int) -> Load | None:
     by_port = full_bytes(roomy, queue, 0, SMALLEST_BYTES) > room
     size = min(FRAME_BYTES, max(LARGE_BYTES if by_port else SMALLEST_BYTES, room // PACKETS))
     return Load(
-        ((tos, size),), int(BEYOND * full_bytes(intent, queue, 0, size) / size) + 4,
+        ((tos, size),),
+        int(BEYOND * full_bytes(intent, queue, 0, size) / size) + 4,
         blocker_bytes=BLOCKER_BYTES if by_port else FRAME_BYTES,
-    )  # fmt: skip
+    )
 
 
 def held_bytes(block: Block) -> int | None:
@@ -97,9 +98,7 @@ def judge(intent: QosIntent, where: str, queues: Sequence[int], blocks: Sequence
     size = int(blocks[0].load.sizes[0]) if blocks else 0
     slack = TOP_FRAMES * FRAME_BYTES
     tops = float(np.median([top for _, top in found])) if found else 0.0
-    low, high = (
-        size + full_bytes(intent, queue, max(0.0, tops + error), max(1, size)) for error in (slack, -slack)
-    )  # fmt: skip
+    low, high = (size + full_bytes(intent, queue, max(0.0, tops + error), max(1, size)) for error in (slack, -slack))
     full = [at for at, _ in found if at is not None]
     verdict, why = "ok", ""
     measured = f"holds {np.median(full) / 1000:.1f} kB" if full else "is never full"
@@ -111,9 +110,16 @@ def judge(intent: QosIntent, where: str, queues: Sequence[int], blocks: Sequence
         verdict, why = "deviates", f"holds {np.median(full) / 1000:.1f} kB"
     intended = f"{low / 1000:.1f} kB" if low == high else f"{low / 1000:.1f}–{high / 1000:.1f} kB"
     return Row(
-        CHECK, where, what, intended, measured, f"± {size} B", verdict, why,
+        CHECK,
+        where,
+        what,
+        intended,
+        measured,
+        f"± {size} B",
+        verdict,
+        why,
         {"held_bytes": full, "top_bytes": [round(top) for _, top in found], "queues": list(queues)},
-    )  # fmt: skip
+    )
 
 
 def probe(prober: Prober, station: Station, intent: QosIntent) -> list[Row]:

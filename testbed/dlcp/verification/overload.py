@@ -50,10 +50,15 @@ def pairings(intent: QosIntent) -> list[Pairing]:
         dropping = [(profile.maximum_bytes, p) for p, profile in enumerate(profiles) if profile and not profile.mark]
         if spared and dropping:
             p = min(dropping)[1]
-            pairs.append(Pairing(
-                queue, f"precedence {spared[0]}", f"precedence {p}",
-                tos_of_queue(queue, spared[0], ECT0), tos_of_queue(queue, p, NOT_ECT),
-            ))  # fmt: skip
+            pairs.append(
+                Pairing(
+                    queue,
+                    f"precedence {spared[0]}",
+                    f"precedence {p}",
+                    tos_of_queue(queue, spared[0], ECT0),
+                    tos_of_queue(queue, p, NOT_ECT),
+                )
+            )
         marking = [p for p, profile in enumerate(profiles) if profile and profile.mark]
         if marking:
             p = marking[0]
@@ -90,11 +95,16 @@ def judge(where: str, pairing: Pairing, rate_bps: float, found: Outcome) -> Row:
     elif abs(lost - wanted) > TOLERANCE:
         verdict, why = "deviates", f"{lost:.1%} of {pairing.droppable} is lost; the overload asks for {wanted:.1%}"
     return Row(
-        CHECK, where, pairing.what,
-        f"lost {wanted:.1%} / 0 %", f"lost {lost:.1%} / {harmed:.2%}",
-        f"± {100 * TOLERANCE:.0f} / {100 * PROTECTED_LOSS:g} %", verdict, why,
+        CHECK,
+        where,
+        pairing.what,
+        f"lost {wanted:.1%} / 0 %",
+        f"lost {lost:.1%} / {harmed:.2%}",
+        f"± {100 * TOLERANCE:.0f} / {100 * PROTECTED_LOSS:g} %",
+        verdict,
+        why,
         vars(found) | {"offered_load": offered},
-    )  # fmt: skip
+    )
 
 
 def probe(prober: Prober, station: Station, intent: QosIntent) -> list[Row]:

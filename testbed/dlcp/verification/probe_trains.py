@@ -146,12 +146,17 @@ def read(station: Station, loads: Sequence[Load], cushion: int, arrivals: Arriva
             continue
         sentinel = arrivals[at[0]]
         delay_s = (int(sentinel["arrived_ns"]) - int(sentinel["sent_ns"])) / 1e9
-        blocks.append(Block(
-            load, arrivals["number"][train].astype(np.int64), arrivals["tos"][train].astype(np.int64),
-            int((train < at[0]).sum()), max(0.0, delay_s * rate_bps / 8),
-            int(arrivals["sent_ns"][train].min()) if len(train) else 0,
-            int(arrivals["arrived_ns"][train].max()) if len(train) else 0,
-        ))  # fmt: skip
+        blocks.append(
+            Block(
+                load,
+                arrivals["number"][train].astype(np.int64),
+                arrivals["tos"][train].astype(np.int64),
+                int((train < at[0]).sum()),
+                max(0.0, delay_s * rate_bps / 8),
+                int(arrivals["sent_ns"][train].min()) if len(train) else 0,
+                int(arrivals["arrived_ns"][train].max()) if len(train) else 0,
+            )
+        )
     return blocks
 
 

@@ -92,8 +92,9 @@ def plan(
     for near in close:
         steps += [
             Step(f"{near.port}: {curve.check} of {curve.what}", 1, _Curve(prober, near, intent, curve, alpha))
-            for queue in reversed(range(QUEUES)) for curve in curves.curves_of(intent, queue)
-        ]  # fmt: skip
+            for queue in reversed(range(QUEUES))
+            for curve in curves.curves_of(intent, queue)
+        ]
         steps.append(Step(f"{near.port}: limits", 1, _Limits(prober, near, intent)))
         steps.append(Step(f"{near.port}: isolation", 2, _Isolation(prober, near, intent)))
         steps.append(Step(f"{near.port}: overload", 2, _Overload(prober, near, intent)))
@@ -165,9 +166,15 @@ class _Curve:
         else:
             backlogs, struck = curves.samples(curve, sample.held, room)
         row = curves.judge(
-            curve, where, backlogs, struck, tolerance=curves.tolerance_bytes(load), alpha=self.alpha,
-            doubt=sample.doubt, dropped=curves.dropped_instead(curve, sample.held, room) if curve.marks else 0,
-        )  # fmt: skip
+            curve,
+            where,
+            backlogs,
+            struck,
+            tolerance=curves.tolerance_bytes(load),
+            alpha=self.alpha,
+            doubt=sample.doubt,
+            dropped=curves.dropped_instead(curve, sample.held, room) if curve.marks else 0,
+        )
         return [starved(row, sample.lost)]
 
 
@@ -215,8 +222,9 @@ def _unfilled(graph: Graph, ports: dict[tuple[str, str], Station | str]) -> list
     subject = "order of service, curves, limits"
     rows = [
         unsupported("ports", f"{switch}-{host}", subject, "", why)
-        for (switch, host), why in ports.items() if isinstance(why, str)
-    ]  # fmt: skip
+        for (switch, host), why in ports.items()
+        if isinstance(why, str)
+    ]
     for switch in graph.switches:
         if not hosts_of(graph, switch):
             why = "no host hangs on it: what arrives for one of its ports comes on many paths, in any order"

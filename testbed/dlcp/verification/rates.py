@@ -61,9 +61,10 @@ class Aim:
 def host_aims(graph: Graph) -> list[Aim]:
     """Every host's link, outwards and inwards; those that do not disturb each other and are not too many together."""
     outwards = [
-        Aim(((host, sink),), ((host, graph.neighbours[host][0]),)) for host in graph.hosts
+        Aim(((host, sink),), ((host, graph.neighbours[host][0]),))
+        for host in graph.hosts
         if (sink := _sink_of(graph, host)) is not None
-    ]  # fmt: skip
+    ]
     inwards = []
     for host in graph.hosts:
         switch = graph.neighbours[host][0]
@@ -82,8 +83,11 @@ def switch_aims(graph: Graph) -> list[Aim]:
     for direction, aim in sorted(tried.items(), key=lambda one: (-one[1].offered[one[0]], one[0])):
         if direction not in left:
             continue
-        same = [one for one in left & tried.keys()
-                if aim.offered.get(one, 0.0) >= min(SATURATED, tried[one].offered[one]) - 1e-9]  # fmt: skip
+        same = [
+            one
+            for one in left & tried.keys()
+            if aim.offered.get(one, 0.0) >= min(SATURATED, tried[one].offered[one]) - 1e-9
+        ]
         links = tuple(sorted({direction, *same}))
         left -= set(links)
         aims.append(Aim(aim.flows, links, aim.offered))
@@ -218,9 +222,11 @@ def _leads(graph: Graph, source: str, direction: Direction, sink: str) -> bool:
     level = {source}
     while level and a not in level:
         level = {
-            hop for node in level for hop in graph.neighbours[node]
+            hop
+            for node in level
+            for hop in graph.neighbours[node]
             if node in distances and distances.get(hop, -1) == distances[node] - 1
-        }  # fmt: skip
+        }
     return bool(level)
 
 
@@ -246,10 +252,16 @@ def judge(
         verdict, why = "inconclusive", f"less than the {show_rate(offered * rate_bps)} that hosts asked of it"
     measured = f"at least {show_rate(measured_bps)}" if at_least and verdict != "deviates" else f"{off:+.2%}"
     return Row(
-        CHECK, f"{direction[0]} → {direction[1]}", "lower bound" if at_least else "saturated", show_rate(rate_bps),
-        measured, f"± {tolerance:.2%}", verdict, why,
+        CHECK,
+        f"{direction[0]} → {direction[1]}",
+        "lower bound" if at_least else "saturated",
+        show_rate(rate_bps),
+        measured,
+        f"± {tolerance:.2%}",
+        verdict,
+        why,
         {"rate_bps": rate_bps, "measured_bps": measured_bps, "window_s": seconds, "at_least": at_least},
-    )  # fmt: skip
+    )
 
 
 def direction_of(row: Row) -> Direction:
@@ -367,9 +379,7 @@ def _probe_switches(prober: Prober, graph: Graph, aim: Aim, _turn: int) -> list[
         took_s = after.since_s(before, link)
         sent = packets(after, link, "sent_bytes") - packets(before, link, "sent_bytes")
         offered = aim.offered[link]
-        rows.append(starved(
-            judge(link, graph.link_rate_bps(*link), sent * 8 / took_s, took_s, offered), shot.starved
-        ))  # fmt: skip
+        rows.append(starved(judge(link, graph.link_rate_bps(*link), sent * 8 / took_s, took_s, offered), shot.starved))
     return rows
 
 

@@ -61,9 +61,16 @@ def judge_reach(reached: Mapping[Pair, int]) -> Row:
     else:
         verdict, why = "ok", ""
     return Row(
-        REACH, "fabric", "every pair of hosts", f"{len(reached)} pairs", measured, "exact", verdict, why,
+        REACH,
+        "fabric",
+        "every pair of hosts",
+        f"{len(reached)} pairs",
+        measured,
+        "exact",
+        verdict,
+        why,
         {"lost": [list(pair) for pair in lost], "probes": PROBES},
-    )  # fmt: skip
+    )
 
 
 def judge_delay(intended: Mapping[Pair, tuple[float, float]], measured_s: Mapping[Pair, float]) -> Row:
@@ -83,9 +90,16 @@ def judge_delay(intended: Mapping[Pair, tuple[float, float]], measured_s: Mappin
     why = f"{worst[0]} → {worst[1]} takes {1e3 * measured_s[worst]:.2f} ms, intended {wanted_ms:.2f}" if wrong else ""
     data = {f"{a} → {b}": {"intended_s": intended[a, b], "measured_s": took} for (a, b), took in measured_s.items()}
     return Row(
-        DELAY, "fabric", subject, span, measured, f"± {1e3 * DELAY_TOLERANCE_S:g} ms", "deviates" if wrong else "ok",
-        why, data,
-    )  # fmt: skip
+        DELAY,
+        "fabric",
+        subject,
+        span,
+        measured,
+        f"± {1e3 * DELAY_TOLERANCE_S:g} ms",
+        "deviates" if wrong else "ok",
+        why,
+        data,
+    )
 
 
 def probe(prober: Prober, graph: Graph) -> list[Row]:

@@ -70,9 +70,16 @@ def judge_pair(where: str, higher: int, lower: int, found: Sequence[int], packet
     else:
         verdict, why = "ok", ""
     return Row(
-        PRIORITY, where, f"queue {higher} before queue {lower}", "nothing out of order", measured,
-        f"{DISTURBED_SHARE:.0%} of blocks", verdict, why, {"inversions": list(found), "packets": packets},
-    )  # fmt: skip
+        PRIORITY,
+        where,
+        f"queue {higher} before queue {lower}",
+        "nothing out of order",
+        measured,
+        f"{DISTURBED_SHARE:.0%} of blocks",
+        verdict,
+        why,
+        {"inversions": list(found), "packets": packets},
+    )
 
 
 def probe_priority(prober: Prober, station: Station, intent: QosIntent) -> list[Row]:
@@ -126,9 +133,16 @@ def judge_weights(where: str, weights: dict[int, int], found: Sequence[dict[int,
     else:
         verdict, why = "ok", ""
     return Row(
-        WEIGHTS, where, "queues " + ", ".join(map(str, weights)), _listed(wanted), _listed(got),
-        f"± {100 * tolerance:.0f} points", verdict, why, {"weights": weights, "packets": total},
-    )  # fmt: skip
+        WEIGHTS,
+        where,
+        "queues " + ", ".join(map(str, weights)),
+        _listed(wanted),
+        _listed(got),
+        f"± {100 * tolerance:.0f} points",
+        verdict,
+        why,
+        {"weights": weights, "packets": total},
+    )
 
 
 def probe_weights(prober: Prober, station: Station, intent: QosIntent, room_bytes: int) -> list[Row]:

@@ -20,9 +20,16 @@ PREPARE_TIMEOUT_S = 30.0
 DRAIN_S = 0.1
 """From the last background packet sent until sinks stop counting, in lab time: a full path's queues drain in less."""
 _SENT = (
-    "due_bytes", "offered_bytes", "sent_bytes", "refused_bytes", "due_flows", "started_flows", "late_flows",
-    "failed_flows", "datagrams",
-)  # fmt: skip
+    "due_bytes",
+    "offered_bytes",
+    "sent_bytes",
+    "refused_bytes",
+    "due_flows",
+    "started_flows",
+    "late_flows",
+    "failed_flows",
+    "datagrams",
+)
 
 
 @dataclass(frozen=True)

@@ -202,9 +202,12 @@ class Zygote:
         with theirs:
             process = subprocess.Popen(
                 [sys.executable, "-m", "dlcp.agents.process.fork_server", str(theirs.fileno()), script],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
-                env={**os.environ, **ONE_THREAD}, start_new_session=True,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, **ONE_THREAD},
+                start_new_session=True,
+            )
         zygote = cls(ours, process)
         zygote._confirm(LOAD_TIMEOUT_S, "load")
         return zygote

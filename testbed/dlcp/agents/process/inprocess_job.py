@@ -134,14 +134,26 @@ class InProcessJob:
         servers = np.array([spec.servers[one.server] for one in tensors])
         count = len(lost)
         return {
-            "job": [spec.name] * count, "iteration": iteration, "warmup": iteration < spec.warmup_iterations,
-            "tensor": tensor, "layer": np.array([one.first_layer for one in tensors])[tensor],
-            "leg": [Leg.PUSH.name.lower()] * count, "src": np.array(spec.workers)[worker], "dst": servers[tensor],
-            "bytes": sizes, "start_s": np.full(count, UNTIMED), "end_s": np.full(count, UNTIMED),
-            "delivered_bytes": sizes - lost, "lost_bytes": lost, "resent_bytes": np.zeros(count, np.int64),
-            "probes": np.zeros(count, np.int64), "loss_bound": np.ones(count),
-            "lost_energy_share": self._lost_energy.reshape(-1), "energy_bound": np.ones(count), "tensor_bytes": sizes,
-        }  # fmt: skip
+            "job": [spec.name] * count,
+            "iteration": iteration,
+            "warmup": iteration < spec.warmup_iterations,
+            "tensor": tensor,
+            "layer": np.array([one.first_layer for one in tensors])[tensor],
+            "leg": [Leg.PUSH.name.lower()] * count,
+            "src": np.array(spec.workers)[worker],
+            "dst": servers[tensor],
+            "bytes": sizes,
+            "start_s": np.full(count, UNTIMED),
+            "end_s": np.full(count, UNTIMED),
+            "delivered_bytes": sizes - lost,
+            "lost_bytes": lost,
+            "resent_bytes": np.zeros(count, np.int64),
+            "probes": np.zeros(count, np.int64),
+            "loss_bound": np.ones(count),
+            "lost_energy_share": self._lost_energy.reshape(-1),
+            "energy_bound": np.ones(count),
+            "tensor_bytes": sizes,
+        }
 
 
 def _share(lost: Shares, total: Shares, otherwise: Shares) -> Shares:
@@ -158,6 +170,9 @@ def _masks(spec: JobSpec, tensors: list[Tensor], mask: MaskSettings) -> Masks:
 def _training(spec: JobSpec, scores: list[tuple[int, float, float]]) -> Columns:
     steps, losses, accuracies = zip(*scores, strict=True)
     return {
-        "job": [spec.name] * len(scores), "step": list(steps), "time_s": [UNTIMED] * len(scores),
-        "loss": list(losses), "accuracy": list(accuracies),
-    }  # fmt: skip
+        "job": [spec.name] * len(scores),
+        "step": list(steps),
+        "time_s": [UNTIMED] * len(scores),
+        "loss": list(losses),
+        "accuracy": list(accuracies),
+    }

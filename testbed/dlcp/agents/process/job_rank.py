@@ -81,9 +81,15 @@ class JobRank:
         """Open this rank's transport; returns when every peer is there. source_ports: see `meet`."""
         transport = TransportSettings.model_validate(settings)
         endpoint = open_endpoint(
-            rank, address, port, {int(peer): (host, at) for peer, (host, at) in peers.items()}, transport,
-            job_cookie=cookie, connects_to=tuple(connects_to), link_rate_bps=link_rate_bps,
-        )  # fmt: skip
+            rank,
+            address,
+            port,
+            {int(peer): (host, at) for peer, (host, at) in peers.items()},
+            transport,
+            job_cookie=cookie,
+            connects_to=tuple(connects_to),
+            link_rate_bps=link_rate_bps,
+        )
         self._opened = Opened(rank, transport, endpoint)
         return {"source_ports": source_ports(endpoint)}
 

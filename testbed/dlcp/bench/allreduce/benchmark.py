@@ -52,16 +52,24 @@ class AllReduceOptions:
             Problem(where, what, hint)
             for wrong, where, what, hint in (
                 (not 2 <= self.ranks <= _MOST_RANKS, "--ranks", f"{self.ranks} ranks", f"2 to {_MOST_RANKS}"),
-                (self.size_bytes < _ELEMENT_BYTES or self.size_bytes % _ELEMENT_BYTES, "--size",
-                 "data are a whole number of float32, 4 bytes each", "such as --size 25MiB"),
-                (self.size_bytes * self.ranks * _BUFFERS > _MEMORY_BYTES, "--size",
-                 "all ranks together would take more than 4 GB", "make --size or --ranks smaller"),
+                (
+                    self.size_bytes < _ELEMENT_BYTES or self.size_bytes % _ELEMENT_BYTES,
+                    "--size",
+                    "data are a whole number of float32, 4 bytes each",
+                    "such as --size 25MiB",
+                ),
+                (
+                    self.size_bytes * self.ranks * _BUFFERS > _MEMORY_BYTES,
+                    "--size",
+                    "all ranks together would take more than 4 GB",
+                    "make --size or --ranks smaller",
+                ),
                 (self.count < 1, "--count", f"{self.count} all-reduces", "1 or more"),
                 (self.repeats < 1, "--repeats", f"{self.repeats} repeats", "1 or more; 5 for a figure to quote"),
                 (self.loss >= 1, "--loss", "all packets lost: nothing would end", "below 100 %"),
             )
             if wrong
-        ]  # fmt: skip
+        ]
         if found:
             raise Problems(found)
         if self.loss and not self.namespaces:
@@ -194,8 +202,10 @@ def _rate(options: AllReduceOptions) -> str:
 def _notes(runs: Sequence[dict[str, Any]], options: AllReduceOptions, star: LoopbackStar) -> list[str]:
     ours = [run for run in runs if run["variant"] == "dlcp"]
     counters = [rank["counters"] for run in ours for rank in run["ranks"]]
-    total = {name: sum(one[name] for one in counters)
-             for name in ("data_bytes_sent", "data_packets_sent", "packets_resent", "socket_overflow")}  # fmt: skip
+    total = {
+        name: sum(one[name] for one in counters)
+        for name in ("data_bytes_sent", "data_packets_sent", "packets_resent", "socket_overflow")
+    }
     lost = sum(rank["counters"]["lost_bytes"] for run in ours for rank in run["ranks"])
     notes = [
         f"{units.show_size(total['data_bytes_sent'])} went over DLCP, none of them during gloo's turns; of "
@@ -203,8 +213,10 @@ def _notes(runs: Sequence[dict[str, Any]], options: AllReduceOptions, star: Loop
         f"{total['socket_overflow']} found a full socket; {lost} bytes were left out within the bound"
     ]
     if options.loss:
-        drops = {backend: sum(sum(run["network_drops"].values()) for run in runs if run["variant"] == backend)
-                 for backend in BACKENDS}  # fmt: skip
+        drops = {
+            backend: sum(sum(run["network_drops"].values()) for run in runs if run["variant"] == backend)
+            for backend in BACKENDS
+        }
         notes.append(f"rank 0's link dropped {drops['dlcp']} packets of DLCP and {drops['gloo']} of gloo")
     if isinstance(star, BridgeStar):
         notes.append("a Linux bridge, offloads off at the hosts: every packet crosses alone; gloo's TCP is cubic")

@@ -66,13 +66,17 @@ class SwitchOptions:
                 (self.packets < 1, "--packets", f"{self.packets} packets", "1 or more; 5000 for a figure to quote"),
                 (self.rounds < 1, "--rounds", f"{self.rounds} rounds", "1 or more; 8 for a figure to quote"),
                 (self.seconds <= 0, "--seconds", f"{self.seconds} s", "more than 0"),
-                (self.rate_bps <= 0 or self.rate_bps > 500e6, "--rate", "a flood of it needs 0 to 500 Mbit/s",
-                 "such as --rate 100Mbit/s"),
+                (
+                    self.rate_bps <= 0 or self.rate_bps > 500e6,
+                    "--rate",
+                    "a flood of it needs 0 to 500 Mbit/s",
+                    "such as --rate 100Mbit/s",
+                ),
                 (not set(self.hosts) <= set(known), "--hosts", f"fabrics are of {known} hosts", "name some of them"),
                 (self.repeats < 1, "--repeats", f"{self.repeats} repeats", "1 or more; 5 for a figure to quote"),
             )
             if wrong
-        ]  # fmt: skip
+        ]
         if found:
             raise Problems(found)
 
@@ -84,8 +88,12 @@ def bench(options: SwitchOptions, say: Say) -> dict[str, Any]:
     """
     options.check()
     parts: dict[Part, Callable[[SwitchOptions, Say, Report], None]] = {
-        "cost": _cost, "rate": _rate, "delay": _delay, "size": _size, "box": _box,
-    }  # fmt: skip
+        "cost": _cost,
+        "rate": _rate,
+        "delay": _delay,
+        "size": _size,
+        "box": _box,
+    }
     report = Report("switch", "private namespaces", asdict(options))
     with Watch() as watch:
         for part in options.only or PARTS:

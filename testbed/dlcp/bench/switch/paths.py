@@ -217,9 +217,15 @@ class BoxWay(PlainWay):
         for name, space in self._boxes.items():
             shown = json.loads(space.run(["ip", "-json", "link", "show", "type", "veth"]))
             device = Device(
-                name=name, system="linux", chip="veth", ports={link["ifname"]: NEVER_BINDING_BPS for link in shown},
-                management=("mgmt0",), buffer=_BOX_MEMORY_BYTES, port_buffer=_BOX_MEMORY_BYTES, queue=_BOX_MEMORY_BYTES,
-            )  # fmt: skip
+                name=name,
+                system="linux",
+                chip="veth",
+                ports={link["ifname"]: NEVER_BINDING_BPS for link in shown},
+                management=("mgmt0",),
+                buffer=_BOX_MEMORY_BYTES,
+                port_buffer=_BOX_MEMORY_BYTES,
+                queue=_BOX_MEMORY_BYTES,
+            )
             with space.entered(), opened(RUNTIME / name) as store:
                 apply(Request(configuration=render(_profiled(), device).configuration), store)
 

@@ -89,9 +89,13 @@ def _blast(way: Way, packets: int, payload_bytes: int, flows: int, read: bool) -
     sent = sum(sender.sent for sender in senders)
     arrived = sum(way.arrived(receiver) - was for (_, receiver), was in zip(pairs, before, strict=True))
     return {
-        "sent": sent, "arrived": arrived, "read": read_packets, "seconds": seconds,
-        "cpu_s": sum(sender.cpu_s for sender in senders), "unaccounted": way.unaccounted(),
-    }  # fmt: skip
+        "sent": sent,
+        "arrived": arrived,
+        "read": read_packets,
+        "seconds": seconds,
+        "cpu_s": sum(sender.cpu_s for sender in senders),
+        "unaccounted": way.unaccounted(),
+    }
 
 
 class _Sender(threading.Thread):

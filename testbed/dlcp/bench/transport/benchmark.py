@@ -44,11 +44,15 @@ def bench(options: TransportOptions, say: Say) -> dict[str, Any]:
     if options.namespaces:
         return in_private_world(f"{__name__}:main", asdict(options))
     if options.loss or options.loss_back:
-        raise MachineCannot("--loss", "unsupported on loopback: nothing there drops packets at random",
-                            "add --namespaces (needs root)")  # fmt: skip
+        raise MachineCannot(
+            "--loss", "unsupported on loopback: nothing there drops packets at random", "add --namespaces (needs root)"
+        )
     if options.shaped or options.senders > 1:
-        raise MachineCannot("--senders", "unsupported on loopback: there is no shared port to be the bottleneck",
-                            "add --namespaces (needs root)")  # fmt: skip
+        raise MachineCannot(
+            "--senders",
+            "unsupported on loopback: there is no shared port to be the bottleneck",
+            "add --namespaces (needs root)",
+        )
     return _run(World(), options, say)
 
 
@@ -144,9 +148,12 @@ def _figures(batches: dict[str, list[Batch]], options: TransportOptions) -> list
     dlcp = batches["dlcp"]
     link_bps = options.rate_bps * payload_share()
     goodput = Figure(
-        "goodput", "Gbit/s", "higher", tuple(_goodput_bps(batch) / 1e9 for batch in dlcp),
+        "goodput",
+        "Gbit/s",
+        "higher",
+        tuple(_goodput_bps(batch) / 1e9 for batch in dlcp),
         f"{link_bps / 1e9:.4g}: line rate × payload share {payload_share():.3f}",
-    )  # fmt: skip
+    )
     of_link = tuple(_goodput_bps(batch) / link_bps * 100 for batch in dlcp)
     figures = [goodput, Figure("goodput of that limit", "%", "higher", of_link, "100")]
     durations = [batch.sender["durations_s"] for batch in dlcp]
@@ -154,15 +161,19 @@ def _figures(batches: dict[str, list[Batch]], options: TransportOptions) -> list
     p99 = percentile_figure("message completion, p99", 0.99, durations, scale=1e3, unit="ms")
     cpu = Figure("CPU a packet, send + receive", "µs", "lower", tuple(map(_cpu_us, dlcp)), _copy_words())
     figures += [
-        p50, p99, cpu,
-        Figure("of that, sender", "µs", "lower",
-               tuple(batch.sender["cpu_s"] / _packets(batch) * 1e6 for batch in dlcp)),
-        Figure("of that, receiver", "µs", "lower",
-               tuple(batch.receiver["cpu_s"] / _packets(batch) * 1e6 for batch in dlcp)),
+        p50,
+        p99,
+        cpu,
+        Figure(
+            "of that, sender", "µs", "lower", tuple(batch.sender["cpu_s"] / _packets(batch) * 1e6 for batch in dlcp)
+        ),
+        Figure(
+            "of that, receiver", "µs", "lower", tuple(batch.receiver["cpu_s"] / _packets(batch) * 1e6 for batch in dlcp)
+        ),
         _share("delivered", dlcp, lambda batch: batch.receiver["delivered_bytes"] / batch.receiver["bytes"], "higher"),
         _share("energy lost", dlcp, lambda batch: batch.receiver["lost_energy_share"], "lower"),
         _share("sent again", dlcp, lambda batch: batch.sender["resent_bytes"] / batch.receiver["bytes"], "lower"),
-    ]  # fmt: skip
+    ]
     if "python" in batches:
         python = Figure("CPU a packet, pure Python", "µs", "lower", tuple(map(_cpu_us, batches["python"])))
         figures += [python, ratio_figure("CPU a packet: pure Python ÷ DLCP", python, cpu, better="higher")]

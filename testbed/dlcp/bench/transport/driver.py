@@ -96,11 +96,20 @@ class Pair:
         limit_s = _SLACK_S + volume_bits / min(options.rate_bps, _SLOWEST_BPS)
         first, self._next = self._next, self._next + count
         ahead = options.receives_ahead
-        self._ask("receiver", "receive", peers=self._senders, first=first, count=count, ahead=ahead, check=check,
-                  limit_s=limit_s)  # fmt: skip
+        self._ask(
+            "receiver",
+            "receive",
+            peers=self._senders,
+            first=first,
+            count=count,
+            ahead=ahead,
+            check=check,
+            limit_s=limit_s,
+        )
         self._answer("receiver", SETUP_WITHIN_S)
-        self._ask("sender", "send", to=RECEIVER_RANK, first=first, count=count, in_flight=options.in_flight,
-                  limit_s=limit_s)  # fmt: skip
+        self._ask(
+            "sender", "send", to=RECEIVER_RANK, first=first, count=count, in_flight=options.in_flight, limit_s=limit_s
+        )
         return Batch(self._answer("sender", limit_s + _SLACK_S), self._answer("receiver", limit_s + _SLACK_S))
 
     def move_in_python(self) -> Batch:

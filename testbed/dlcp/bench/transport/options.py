@@ -55,25 +55,45 @@ class TransportOptions:
             Problem(where, what, hint)
             for wrong, where, what, hint in (
                 (not self.sizes_bytes, "--size", "no size is given", "such as --size 1MB"),
-                (any(size < self._element_bytes or size % self._element_bytes for size in self.sizes_bytes), "--size",
-                 f"a tensor is a whole number of {self.dtype}, {self._element_bytes} bytes each", "such as --size 1MB"),
+                (
+                    any(size < self._element_bytes or size % self._element_bytes for size in self.sizes_bytes),
+                    "--size",
+                    f"a tensor is a whole number of {self.dtype}, {self._element_bytes} bytes each",
+                    "such as --size 1MB",
+                ),
                 (self.count < 1, "--count", f"{self.count} messages", "1 or more"),
                 (self.in_flight < 1, "--in-flight", f"{self.in_flight} messages", "1 or more"),
                 (self.repeats < 1, "--repeats", f"{self.repeats} repeats", "1 or more; 5 for a figure to quote"),
                 (not 1 <= self.senders <= MOST_SENDERS, "--senders", f"{self.senders} senders", f"1 to {MOST_SENDERS}"),
                 (not 0 <= self.queue <= 6, "--queue", f"queue {self.queue}", "0 to 6; 7 is for control packets"),
                 (self.loss >= 1 or self.loss_back >= 1, "--loss", "all packets lost: nothing would end", "below 100 %"),
-                (self.against == "reliable" and self.bound == 0, "--against reliable",
-                 "compares a bound with bound 0, and the bound is 0", "add --bound, such as --bound '10 %'"),
-                (self.against == "python" and self.dtype != "float32", "--against python", "moves float32 only",
-                 "leave --dtype out"),
-                (self.against == "python" and self.senders > 1, "--against python",
-                 "is a pair: one sender, one receiver", "leave --senders out"),
-                (self._buffer_bytes() > MOST_BYTES_IN_MEMORY, "--size",
-                 "the receive buffers would take more than 1 GB", "make --size, --senders or --in-flight smaller"),
+                (
+                    self.against == "reliable" and self.bound == 0,
+                    "--against reliable",
+                    "compares a bound with bound 0, and the bound is 0",
+                    "add --bound, such as --bound '10 %'",
+                ),
+                (
+                    self.against == "python" and self.dtype != "float32",
+                    "--against python",
+                    "moves float32 only",
+                    "leave --dtype out",
+                ),
+                (
+                    self.against == "python" and self.senders > 1,
+                    "--against python",
+                    "is a pair: one sender, one receiver",
+                    "leave --senders out",
+                ),
+                (
+                    self._buffer_bytes() > MOST_BYTES_IN_MEMORY,
+                    "--size",
+                    "the receive buffers would take more than 1 GB",
+                    "make --size, --senders or --in-flight smaller",
+                ),
             )
             if wrong
-        ]  # fmt: skip
+        ]
         if found:
             raise Problems(found)
 

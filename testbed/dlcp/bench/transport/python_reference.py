@@ -55,9 +55,22 @@ def send(sock: socket.socket, peer: tuple[str, int], data: memoryview, cookie: i
             payload = data[packet * _PAYLOAD : (packet + 1) * _PAYLOAD]
             now_us = time.monotonic_ns() // 1000 & 0xFFFF_FFFF
             _HEADER.pack_into(
-                header, 0, _VERSION_DATA, 0, 0, cookie, message, 0, 0, 0, packet * (_PAYLOAD // 4), len(payload) // 4,
-                0, sent & 0xFFFF_FFFF, now_us,
-            )  # fmt: skip
+                header,
+                0,
+                _VERSION_DATA,
+                0,
+                0,
+                cookie,
+                message,
+                0,
+                0,
+                0,
+                packet * (_PAYLOAD // 4),
+                len(payload) // 4,
+                0,
+                sent & 0xFFFF_FFFF,
+                now_us,
+            )
             sock.sendmsg((header, payload), tos, 0, peer)
             sent += 1
     return {"packets": sent, "received_bytes": _finish(sock, peer, cookie), "seconds": time.monotonic() - begun_s}

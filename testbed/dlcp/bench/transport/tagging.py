@@ -64,14 +64,18 @@ class TaggingOptions:
         found = [
             Problem(where, what, hint)
             for wrong, where, what, hint in (
-                (self.size_bytes < 4 * _PACKET or self.size_bytes % 4, "--size",
-                 "a tensor is a whole number of float32, and has a packet or more", "such as --size 100MB"),
+                (
+                    self.size_bytes < 4 * _PACKET or self.size_bytes % 4,
+                    "--size",
+                    "a tensor is a whole number of float32, and has a packet or more",
+                    "such as --size 100MB",
+                ),
                 (self.size_bytes > _MOST_BYTES, "--size", "more than 2 GB", "make it smaller"),
                 (self.repeats < 1, "--repeats", f"{self.repeats} repeats", "1 or more; 5 for a figure to quote"),
                 (self.metric not in METRICS, "--metric", f"{self.metric} is not known", ", ".join(METRICS)),
             )
             if wrong
-        ]  # fmt: skip
+        ]
         if found:
             raise Problems(found)
 

@@ -55,8 +55,11 @@ def listen(where: str, key_file: Path | None, say: Say, *, once: bool) -> int:
                     say(str(problem))
                     wrong += 1
                     if wrong >= _MOST_WRONG:
-                        raise Problem(f"{address}:{port}", f"{wrong} connections without the key; giving up",
-                                      exit_code=ExitCode.RUN_FAILED) from problem  # fmt: skip
+                        raise Problem(
+                            f"{address}:{port}",
+                            f"{wrong} connections without the key; giving up",
+                            exit_code=ExitCode.RUN_FAILED,
+                        ) from problem
                     continue
                 say(f"{peer} has begun")
                 end = serve(channel, End(channel, bind=sock.getsockname()[0]).commands())

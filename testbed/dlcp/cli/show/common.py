@@ -135,11 +135,16 @@ def print_plan(outline: Outline) -> None:
     todo = {cell.run.id for cell in outline.todo}
     rows = [
         {
-            "#": number, "run": cell.run.id, "job": cell.run.job_name, "scheme": cell.run.scheme.label,
-            "repeat": cell.run.repeat + 1, "seed": cell.run.seed, "": "" if cell.run.id in todo else "done",
+            "#": number,
+            "run": cell.run.id,
+            "job": cell.run.job_name,
+            "scheme": cell.run.scheme.label,
+            "repeat": cell.run.repeat + 1,
+            "seed": cell.run.seed,
+            "": "" if cell.run.id in todo else "done",
         }
         for number, cell in enumerate(plan.cells, 1)
-    ]  # fmt: skip
+    ]
     print_rows(rows)
 
 
@@ -201,12 +206,14 @@ def print_status(found: Sequence[ExperimentStatus]) -> None:
         out.print(f"[bold]{state.experiment}[/] in {state.folder}" + (" (running)" if state.running else ""))
         rows = [
             {
-                "job": row.job, "scheme": row.label, "ok": f"{row.counts.get('ok', 0)} of {row.repeats or '?'}",
+                "job": row.job,
+                "scheme": row.label,
+                "ok": f"{row.counts.get('ok', 0)} of {row.repeats or '?'}",
                 **{name: row.counts.get(name, 0) for name in ("suspect", "failed", "unsupported")},
                 "missing": row.missing,
             }
             for row in state.rows
-        ]  # fmt: skip
+        ]
         print_rows(rows)
         for row in state.rows:
             for reason in row.reasons:
@@ -244,14 +251,19 @@ def print_bench(found: Mapping[str, Any]) -> None:
     """A bench's report: the figures, what a reader must know, and whether the machine was quiet."""
     out = console()
     out.print(f"[bold]dlcp bench {found['bench']}[/] ({escape(found['where'])})")
-    print_rows([
-        {
-            "figure": figure["name"], "best": figure["why"] or _figure(figure["best"]),
-            "median": _figure(figure["median"]), "unit": figure["unit"] if figure["values"] else "",
-            "repeats": figure["repeats"] or "", "limit": figure["limit"],
-        }
-        for figure in found["figures"]
-    ])  # fmt: skip
+    print_rows(
+        [
+            {
+                "figure": figure["name"],
+                "best": figure["why"] or _figure(figure["best"]),
+                "median": _figure(figure["median"]),
+                "unit": figure["unit"] if figure["values"] else "",
+                "repeats": figure["repeats"] or "",
+                "limit": figure["limit"],
+            }
+            for figure in found["figures"]
+        ]
+    )
     for note in found["notes"]:
         out.print(escape(note), soft_wrap=True)
     out.print(escape(found["machine"]["words"]), soft_wrap=True)

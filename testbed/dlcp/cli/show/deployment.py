@@ -34,8 +34,10 @@ class DeployScreen:
         degradations = {name: _degraded(configuration) for name, configuration in rendered.items()}
         for (instead, why), names in _same(degradations):
             self._say(f"[yellow]degraded[/] on {_listed(names, rendered)}: {escape(instead)}: {escape(why)}")
-        differences = {name: [(row.what, row.intended, row.effective, row.why) for row in made.differences]
-                for name, made in rendered.items()}  # fmt: skip
+        differences = {
+            name: [(row.what, row.intended, row.effective, row.why) for row in made.differences]
+            for name, made in rendered.items()
+        }
         for (feature, intended, effective, why), names in _same(differences):
             where = escape(_listed(names, rendered))
             self._say(f"{escape(feature)}: {intended} intended, {effective} effective ({escape(why)}) on {where}")

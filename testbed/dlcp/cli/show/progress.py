@@ -115,9 +115,13 @@ def measuring_on(console: Console) -> Iterator[OnProgress]:
         yield lambda share, text: console.print(f"{share:4.0%} {text}", markup=False, soft_wrap=True)
         return
     with Progress(
-        BarColumn(bar_width=20), TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn(),
-        TextColumn("{task.description}"), console=console, transient=True,
-    ) as bar:  # fmt: skip
+        BarColumn(bar_width=20),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+        console=console,
+        transient=True,
+    ) as bar:
         task = bar.add_task("", total=1.0)
         yield lambda share, text: bar.update(task, completed=share, description=escape(text))
 

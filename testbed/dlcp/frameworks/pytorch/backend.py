@@ -77,9 +77,15 @@ class DlcpGroup(dist.ProcessGroup):
         self._name = ""
         self._description = "undefined"  # torch's own default
         self._ring = RingGroup(
-            store, rank, size, options,
-            default_loss=BACKEND_LOSS_BOUND, average=False, timeout=timeout, purpose="all_reduce",
-        )  # fmt: skip
+            store,
+            rank,
+            size,
+            options,
+            default_loss=BACKEND_LOSS_BOUND,
+            average=False,
+            timeout=timeout,
+            purpose="all_reduce",
+        )
         try:
             self._gloo: Any = _inner_gloo(self._ring.store, rank, size, timeout, self._ring.link.address)
         except BaseException:

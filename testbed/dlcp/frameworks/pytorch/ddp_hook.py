@@ -51,9 +51,15 @@ class DlcpState:
             for place, (parameter, queue) in enumerate(zip(self._parameters, queues, strict=True))
         }
         self._ring = RingGroup(
-            store_of(group, "dlcp-hook"), group.rank(), group.size(), options,
-            default_loss=GRADIENT_LOSS_BOUND, average=True, timeout=timeout, purpose="gradients",
-        )  # fmt: skip
+            store_of(group, "dlcp-hook"),
+            group.rank(),
+            group.size(),
+            options,
+            default_loss=GRADIENT_LOSS_BOUND,
+            average=True,
+            timeout=timeout,
+            purpose="gradients",
+        )
         self._process = os.getpid()
         close_at_exit(self)
 

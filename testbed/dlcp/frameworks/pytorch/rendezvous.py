@@ -83,13 +83,20 @@ def meet(
             own = {
                 number: opened.enter_context(
                     DlcpEndpoint(
-                        number, link.address, 0, {}, settings, job_cookie=cookie, link_rate_bps=link.rate_bps,
-                        silence_s=options.silence_s, first_contact_s=options.silence_s,
+                        number,
+                        link.address,
+                        0,
+                        {},
+                        settings,
+                        job_cookie=cookie,
+                        link_rate_bps=link.rate_bps,
+                        silence_s=options.silence_s,
+                        first_contact_s=options.silence_s,
                         source_ports=options.source_ports,
                     )
                 )
                 for number in endpoints
-            }  # fmt: skip
+            }
             at = {str(number): [link.address, one.port, one.source_ports] for number, one in own.items()}
             board.post(
                 "card", {"host": _host(), "at": at, "watch": alarm.place, "agreed": {**options.agreed(), **agreed}}

@@ -43,10 +43,16 @@ class RingGroup:
     ) -> None:
         settings = options.settings(default_loss)
         meeting = meet(
-            store, rank, size, options, settings,
-            endpoints={rank: set(neighbours(rank, size))}, agreed={"size": size, "purpose": purpose},
-            progress="all_reduce", timeout=timeout,
-        )  # fmt: skip
+            store,
+            rank,
+            size,
+            options,
+            settings,
+            endpoints={rank: set(neighbours(rank, size))},
+            agreed={"size": size, "purpose": purpose},
+            progress="all_reduce",
+            timeout=timeout,
+        )
         self.link = meeting.link
         self.store = meeting.store
         self._rank = rank
@@ -55,11 +61,16 @@ class RingGroup:
             self._alarm = meeting.alarm
             self._endpoint = WatchedEndpoint(meeting.endpoints[rank], self._alarm)
             self.reducer = Reducer(
-                self._endpoint, rank, size,
-                bound=options.bound(default_loss), holes=options.holes, average=average,
+                self._endpoint,
+                rank,
+                size,
+                bound=options.bound(default_loss),
+                holes=options.holes,
+                average=average,
                 must_arrive_below_packets=settings.must_arrive_below_packets,
-                timeout_s=timeout.total_seconds(), name=f"{purpose}-{rank}",
-            )  # fmt: skip
+                timeout_s=timeout.total_seconds(),
+                name=f"{purpose}-{rank}",
+            )
         except BaseException:
             meeting.close()
             raise

@@ -54,9 +54,10 @@ def new_inventory(name: str, topology: str | Mapping[str, Any], graph: Graph, kn
         group_vars = _vars(given, "all", "children", group, "vars")
         node_vars = {node: _vars(given, "all", "children", group, "hosts", node) for node in nodes}
         open_gaps = {
-            word: gap for word, gap in gaps.items()
+            word: gap
+            for word, gap in gaps.items()
             if word not in shared and not all(word in node_vars[node] for node in nodes)
-        }  # fmt: skip
+        }
         hosts = {node: _node(group, node, graph, node_vars[node]) for node in nodes}
         groups[group] = {**({"vars": {**open_gaps, **group_vars}} if open_gaps or group_vars else {}), "hosts": hosts}
     first = {"dlcp_lab": shared.get("dlcp_lab", _lab_name(name)), "dlcp_topology": topology}

@@ -23,7 +23,7 @@ from dlcp.model.lab.inventory import (
     Login,
     SwitchWords,
     secret_words,
-)  # fmt: skip
+)
 from dlcp.model.lab.inventory_scaffold import gaps
 from dlcp.model.lab.ssh_words import EXTRA_ARGS, is_connection_word, refused_ssh_options, ssh_path
 from dlcp.model.loading.check_topology import check_topology
@@ -80,16 +80,24 @@ class _Reader:
         self._complete(HOSTS, hosts, graph.hosts)
         self._unique(switches, hosts, words)
         read = Lab(
-            name=words.dlcp_lab, path=self.document.path, graph=graph, networks=words.dlcp_networks,
+            name=words.dlcp_lab,
+            path=self.document.path,
+            graph=graph,
+            networks=words.dlcp_networks,
             switches=self._switches(switches, graph, words),
             hosts={
                 name: LabHost(
-                    name, self._login(entry, words), entry.dlcp_interface, entry.dlcp_address, entry.dlcp_python,
+                    name,
+                    self._login(entry, words),
+                    entry.dlcp_interface,
+                    entry.dlcp_address,
+                    entry.dlcp_python,
                     entry.dlcp_agent,
                 )
-                for name, entry in hosts.items() if entry is not None
+                for name, entry in hosts.items()
+                if entry is not None
             },
-        )  # fmt: skip
+        )
         return None if self.notes.problems else read
 
     def _refuse_connection_words(self, loc: Loc) -> None:
@@ -213,10 +221,16 @@ class _Reader:
             loc: Loc = ("all", "children", SWITCHES, "hosts", name)
             try:
                 device = Device(
-                    name=name, system=entry.dlcp_system, chip=entry.dlcp_chip, ports=rates,
-                    management=entry.dlcp_management, buffer=entry.dlcp_buffer, port_buffer=entry.dlcp_port_buffer,
-                    queue=entry.dlcp_queue, cell=entry.dlcp_cell,
-                )  # fmt: skip
+                    name=name,
+                    system=entry.dlcp_system,
+                    chip=entry.dlcp_chip,
+                    ports=rates,
+                    management=entry.dlcp_management,
+                    buffer=entry.dlcp_buffer,
+                    port_buffer=entry.dlcp_port_buffer,
+                    queue=entry.dlcp_queue,
+                    cell=entry.dlcp_cell,
+                )
             except ValidationError as error:
                 self.notes.problems += [
                     Problem(
@@ -259,10 +273,12 @@ class _Reader:
         known_hosts = self.folder / Path(words.dlcp_known_hosts).expanduser()
         loc: Loc = ("all", "vars")
         return Login(
-            address=said.ansible_host, port=said.ansible_port, user=said.ansible_user,
+            address=said.ansible_host,
+            port=said.ansible_port,
+            user=said.ansible_user,
             key=self._check_path((*loc, "ansible_ssh_private_key_file"), key),
             known_hosts=self._check_path((*loc, "dlcp_known_hosts"), known_hosts),
-        )  # fmt: skip
+        )
 
 
 def _systems() -> list[str]:

@@ -10,10 +10,17 @@ _UNUSABLE = re.compile(r"""["\\$%\x00-\x1f\x7f]""")
 """In a value of ssh's configuration: quotes and escapes that versions of ssh read differently, and the beginnings of
 environment variables and of tokens such as %h."""
 
-ALLOWED_SSH_WORDS = frozenset({
-    "ansible_ssh_private_key_file", "ansible_ssh_extra_args", "ansible_ssh_retries", "ansible_ssh_timeout",
-    "ansible_ssh_pipelining", "ansible_ssh_transfer_method", "ansible_ssh_use_tty",
-})  # fmt: skip
+ALLOWED_SSH_WORDS = frozenset(
+    {
+        "ansible_ssh_private_key_file",
+        "ansible_ssh_extra_args",
+        "ansible_ssh_retries",
+        "ansible_ssh_timeout",
+        "ansible_ssh_pipelining",
+        "ansible_ssh_transfer_method",
+        "ansible_ssh_use_tty",
+    }
+)
 """Words of ssh's connection that an inventory may say. ansible_ssh_extra_args stands behind the playbooks' own options,
 of which ssh takes the first; refused_ssh_options says which it may not have."""
 

@@ -207,9 +207,11 @@ def _example(model: type[BaseModel] | None, key: str) -> str:
         return ""
     functions = {getattr(getattr(part, "func", None), "__name__", "") for part in field.metadata}
     examples = {
-        "parse_rate_bps": "100 Mbit/s", "parse_size_bytes": "40 kB", "parse_duration_s": "5 ms",
+        "parse_rate_bps": "100 Mbit/s",
+        "parse_size_bytes": "40 kB",
+        "parse_duration_s": "5 ms",
         "parse_fraction": "10 %",
-    }  # fmt: skip
+    }
     example = next((text for name, text in examples.items() if name in functions), "")
     if example:
         return f"add a line such as `{key}: {example}`"

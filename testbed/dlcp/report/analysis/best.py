@@ -115,12 +115,17 @@ def best_other(
     advantages: dict[str, tuple[Estimate, Estimate]] = {}
     left_out: dict[str, Estimate] = {}
     few: dict[str, tuple[Estimate, Estimate]] = {}
-    others = [label for label in others_of(comparison.results, job)
-              if label != own_label and (among is None or label in among)]  # fmt: skip
+    others = [
+        label
+        for label in others_of(comparison.results, job)
+        if label != own_label and (among is None or label in among)
+    ]
 
     def advantage(other: str, fewest: int) -> tuple[Estimate, Estimate]:
-        plain, wide = (_advantage(comparison, job, own_label, other, measure, confidence, fewest)
-                       for confidence in (CONFIDENCE, 1 - (1 - CONFIDENCE) / len(others)))  # fmt: skip
+        plain, wide = (
+            _advantage(comparison, job, own_label, other, measure, confidence, fewest)
+            for confidence in (CONFIDENCE, 1 - (1 - CONFIDENCE) / len(others))
+        )
         return plain, wide
 
     for other in others:
@@ -181,19 +186,31 @@ def table(comparison: Comparison) -> pd.DataFrame:
     """One row a BestOther: job, label, metric, best, value, low, high, n, verdict, possible, left_out, why."""
     columns = ["job", "label", "metric", "best", "value", "low", "high", "n", "verdict", "possible", "left_out", "why"]
     rows = [
-        {"job": best.job, "label": best.subject, "metric": best.metric.name, "best": best.best,
-         "value": best.estimate.value, "low": best.estimate.low, "high": best.estimate.high, "n": best.estimate.n,
-         "verdict": best.verdict, "possible": ", ".join(best.possible), "left_out": ", ".join(best.left_out),
-         "why": best.estimate.why}
+        {
+            "job": best.job,
+            "label": best.subject,
+            "metric": best.metric.name,
+            "best": best.best,
+            "value": best.estimate.value,
+            "low": best.estimate.low,
+            "high": best.estimate.high,
+            "n": best.estimate.n,
+            "verdict": best.verdict,
+            "possible": ", ".join(best.possible),
+            "left_out": ", ".join(best.left_out),
+            "why": best.estimate.why,
+        }
         for best in best_others(comparison)
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(rows, columns=columns)
 
 
 def ours_of(results: Results, job: JobComparison) -> list[str]:
     """The subject of a job first, then other labels of plain DLCP (other knobs)."""
-    return [job.subject, *(label for label in job.labels
-                           if label != job.subject and results.scheme_of(label) == "dlcp")]  # fmt: skip
+    return [
+        job.subject,
+        *(label for label in job.labels if label != job.subject and results.scheme_of(label) == "dlcp"),
+    ]
 
 
 def _advantage(

@@ -87,25 +87,54 @@ def changes(ours: Comparison, theirs: Comparison) -> Changes:
     both = [cell for cell in cells if cell in other]
     rows = [change for job, label in both for change in _changes_of(ours, theirs, job, label)]
     return Changes(
-        ours, theirs, tuple(_differences(ours.results, theirs.results, both)), tuple(rows),
+        ours,
+        theirs,
+        tuple(_differences(ours.results, theirs.results, both)),
+        tuple(rows),
         tuple(f"{label}, {job}" for job, label in cells if (job, label) not in other),
         tuple(f"{label}, {job}" for job, label in sorted(other - set(cells))),
-    )  # fmt: skip
+    )
 
 
 def table(found: Changes) -> pd.DataFrame:
     """One row a Change."""
-    columns = ["job", "label", "metric", "unit", "ours", "theirs", "compare", "value", "low", "high", "n", "method",
-               "verdict", "comparable", "why"]  # fmt: skip
+    columns = [
+        "job",
+        "label",
+        "metric",
+        "unit",
+        "ours",
+        "theirs",
+        "compare",
+        "value",
+        "low",
+        "high",
+        "n",
+        "method",
+        "verdict",
+        "comparable",
+        "why",
+    ]
     rows = [
-        {"job": change.job, "label": change.label, "metric": change.metric.name, "unit": change.metric.unit,
-         "ours": change.ours.value, "theirs": change.theirs.value, "compare": change.metric.compare,
-         "value": change.estimate.value, "low": change.estimate.low,
-         "high": change.estimate.high, "n": change.estimate.n,
-         "method": change.estimate.method, "verdict": change.verdict, "comparable": found.comparable,
-         "why": change.estimate.why}
+        {
+            "job": change.job,
+            "label": change.label,
+            "metric": change.metric.name,
+            "unit": change.metric.unit,
+            "ours": change.ours.value,
+            "theirs": change.theirs.value,
+            "compare": change.metric.compare,
+            "value": change.estimate.value,
+            "low": change.estimate.low,
+            "high": change.estimate.high,
+            "n": change.estimate.n,
+            "method": change.estimate.method,
+            "verdict": change.verdict,
+            "comparable": found.comparable,
+            "why": change.estimate.why,
+        }
         for change in found.rows
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -131,8 +160,11 @@ def _estimate(ours: Comparison, theirs: Comparison, job: str, label: str, metric
     """Paired where at least MIN_REPEATS seeds are the same on both sides; else Welch's; tails that single runs do not
     carry, through the pooled samples."""
     sides = [side.runs[side.runs["job"] == job] for side in (ours, theirs)]
-    whys = [f"{why} {where}" for runs, where in zip(sides, ("here", "there"), strict=True)
-            if (why := never_reached(runs, metric, label))]  # fmt: skip
+    whys = [
+        f"{why} {where}"
+        for runs, where in zip(sides, ("here", "there"), strict=True)
+        if (why := never_reached(runs, metric, label))
+    ]
     if whys:
         return Estimate(None, None, None, 0, "refused", "; ".join(whys))
     values = [trusted_values(runs, label, metric) for runs in sides]
@@ -142,8 +174,9 @@ def _estimate(ours: Comparison, theirs: Comparison, job: str, label: str, metric
         return (paired_ratio if ratio else paired_difference)(*pairs)
     if metric.tail and metric.quantile is not None and min(map(len, values)) < MIN_REPEATS:
         pooled = [samples(side.results, job, label, metric) for side in (ours, theirs)]
-        return quantile_ratio_interval((pooled[0].values, pooled[0].blocks), (pooled[1].values, pooled[1].blocks),
-                                       metric.quantile, seed=SEED)  # fmt: skip
+        return quantile_ratio_interval(
+            (pooled[0].values, pooled[0].blocks), (pooled[1].values, pooled[1].blocks), metric.quantile, seed=SEED
+        )
     own_values, other = (np.array(list(side.values())) for side in values)
     return (unpaired_ratio if ratio else unpaired_difference)(own_values, other)
 
@@ -169,15 +202,18 @@ def _leaves(nested: Any) -> dict[str, str]:
 
 _DEFINING: dict[str, Callable[[Any], Any]] = {
     "fabric": lambda one: {
-        "substrate": one.substrate, "regime": _of_fabric(one.regime), "topology": one.topology,
-        "background": one.run.get("background"), "faults": faults(one),
+        "substrate": one.substrate,
+        "regime": _of_fabric(one.regime),
+        "topology": one.topology,
+        "background": one.run.get("background"),
+        "faults": faults(one),
     },
     "job": lambda one: {"job": one.run.get("job"), "workload": one.run.get("workload")},
     "scheme": lambda one: {"scheme": one.scheme, "knobs": one.knobs, "switches and hosts": one.intended},
     "code and machine": lambda one: {
         name: one.provenance.get(name) for name in ("commit", "dirty", "kernel", "machine", "cores", "versions")
     },
-}  # fmt: skip
+}
 
 
 def _of_fabric(regime: dict[str, Any]) -> dict[str, Any]:

@@ -73,10 +73,14 @@ def _compare_job(results: Results, runs: pd.DataFrame, job: str, subject: str | 
     labels = (*(label for label in labels if label != ours), ours)
     job_runs = runs[runs["job"] == job]
     metrics = tuple(metric for metric in METRICS.values() if _present(results, job_runs, job, labels, metric))
-    estimates = {(label, metric.name): estimate(results, job_runs, job, label, metric)
-                 for label in labels for metric in metrics}  # fmt: skip
-    gains = {(against, metric.name): gain(results, job_runs, job, ours, against, metric)
-             for against in labels[:-1] for metric in metrics}  # fmt: skip
+    estimates = {
+        (label, metric.name): estimate(results, job_runs, job, label, metric) for label in labels for metric in metrics
+    }
+    gains = {
+        (against, metric.name): gain(results, job_runs, job, ours, against, metric)
+        for against in labels[:-1]
+        for metric in metrics
+    }
     counts = {label: Counter(job_runs[job_runs["label"] == label]["status"].astype(str)) for label in labels}
     return JobComparison(job, labels, ours, metrics, estimates, gains, counts, target_accuracy(results, job))
 
@@ -119,8 +123,13 @@ def gain(
         return Gain(metric, subject, against, Estimate(None, None, None, len(ours), "refused", why), "n/a")
     if metric.tail and metric.quantile is not None and len(ours) < min(MIN_REPEATS, _pairs(runs, subject, against)):
         pooled = [samples(results, job, label, metric) for label in (subject, against)]
-        found = quantile_ratio_interval((pooled[0].values, pooled[0].blocks), (pooled[1].values, pooled[1].blocks),
-                                        metric.quantile, seed=SEED, confidence=confidence)  # fmt: skip
+        found = quantile_ratio_interval(
+            (pooled[0].values, pooled[0].blocks),
+            (pooled[1].values, pooled[1].blocks),
+            metric.quantile,
+            seed=SEED,
+            confidence=confidence,
+        )
         return Gain(metric, subject, against, found, verdict_of(found, metric))
     ratio = metric.compare == "ratio"
     found = (paired_ratio if ratio else paired_difference)(ours, theirs, confidence, fewest)
@@ -131,8 +140,10 @@ def gain(
 def _pairs(runs: pd.DataFrame, *labels: str) -> int:
     """How many (repeat, seed) have a trusted run of every label."""
     trusted = runs[runs["trusted"].astype(bool)]
-    found = [set(zip(mine["repeat"], mine["seed"], strict=True))
-             for mine in (trusted[trusted["label"] == label] for label in labels)]  # fmt: skip
+    found = [
+        set(zip(mine["repeat"], mine["seed"], strict=True))
+        for mine in (trusted[trusted["label"] == label] for label in labels)
+    ]
     return len(set.intersection(*found))
 
 

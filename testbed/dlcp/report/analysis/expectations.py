@@ -61,8 +61,19 @@ def _outcome(comparison: Comparison, one: Expectation) -> Outcome:
     words = missing
     if job is not None and not missing:
         verdict, words = _judge(comparison, job, one)
-    return Outcome(one.job, one.metric, one.scheme, one.against, one.relation, one.margin, verdict, words,
-                   one.paper, one.why, ran=not missing)  # fmt: skip
+    return Outcome(
+        one.job,
+        one.metric,
+        one.scheme,
+        one.against,
+        one.relation,
+        one.margin,
+        verdict,
+        words,
+        one.paper,
+        one.why,
+        ran=not missing,
+    )
 
 
 def _missing_runs(comparison: Comparison, job: JobComparison | None, one: Expectation) -> str:

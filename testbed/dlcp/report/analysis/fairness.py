@@ -25,16 +25,23 @@ NOT_THERE = "–"
 
 COSTS: dict[str, tuple[str, str]] = {
     "handed_gb": ("handed over (GB)", "payload of gradients and parameters that ranks gave to the transport"),
-    "of_gradients": ("of the gradients' bytes (×)", "handed over, over the float32 bytes that it stands for: what "
-                     "compression leaves"),
+    "of_gradients": (
+        "of the gradients' bytes (×)",
+        "handed over, over the float32 bytes that it stands for: what compression leaves",
+    ),
     "sent_ratio": ("sent on the wire (×)", "bytes of frames sent, all headers and acknowledgements, over handed over"),
     "resent_share": ("sent again (%)", "payload sent again, of that handed over"),
     "packets_per_mb": ("packets per MB", "packets sent for every megabyte handed over"),
-    "agent_s_per_gb": ("CPU of agents (s/GB)", "user and system seconds of all agents' threads, for every GB handed "
-                       "over; a real job's training is in it"),
-    "machine_s_per_gb": ("CPU of machines (s/GB)", "busy seconds of all cores while the job ran, for every GB handed "
-                         "over; emulated switches and the kernel's interrupts are in it"),
-}  # fmt: skip
+    "agent_s_per_gb": (
+        "CPU of agents (s/GB)",
+        "user and system seconds of all agents' threads, for every GB handed over; a real job's training is in it",
+    ),
+    "machine_s_per_gb": (
+        "CPU of machines (s/GB)",
+        "busy seconds of all cores while the job ran, for every GB handed "
+        "over; emulated switches and the kernel's interrupts are in it",
+    ),
+}
 """Costs of a scheme: name → (title, meaning)."""
 
 
@@ -58,8 +65,15 @@ def sheet(results: Results) -> list[dict[str, Any]]:
 def sheet_table(results: Results) -> pd.DataFrame:
     """The sheet with a column a label."""
     labels = results.labels()
-    rows = [{"group": row["group"], "setting": row["name"], "differs": row["differs"],
-             **dict(zip(labels, row["texts"], strict=True))} for row in sheet(results)]  # fmt: skip
+    rows = [
+        {
+            "group": row["group"],
+            "setting": row["name"],
+            "differs": row["differs"],
+            **dict(zip(labels, row["texts"], strict=True)),
+        }
+        for row in sheet(results)
+    ]
     return pd.DataFrame(rows, columns=["group", "setting", "differs", *labels])
 
 
@@ -73,8 +87,18 @@ def costs(results: Results) -> pd.DataFrame:
             for name in COSTS:
                 values = np.array([cost[name] for cost in run_costs if name in cost])
                 estimate = mean_interval(values) if len(values) else Estimate(None, None, None, 0, "t", "not recorded")
-                rows.append({"job": job, "label": label, "cost": name, "value": estimate.value, "low": estimate.low,
-                             "high": estimate.high, "n": estimate.n, "why": estimate.why})  # fmt: skip
+                rows.append(
+                    {
+                        "job": job,
+                        "label": label,
+                        "cost": name,
+                        "value": estimate.value,
+                        "low": estimate.low,
+                        "high": estimate.high,
+                        "n": estimate.n,
+                        "why": estimate.why,
+                    }
+                )
     return pd.DataFrame(rows, columns=["job", "label", "cost", "value", "low", "high", "n", "why"])
 
 
@@ -88,12 +112,17 @@ def searches(results: Results) -> pd.DataFrame:
             tuning = example.tuning
             search = Search.model_validate(tuning) if tuning.get("points") else None
             for point in search.points if search is not None else ():
-                rows.append({
-                    "job": job, "label": label,
-                    "knobs": ", ".join(f"{knob} {value}" for knob, value in point.knobs.items()),
-                    "jct_s": (point.mean_jct_s or math.nan) / dilation(example), "runs": len(point.runs),
-                    "chosen": search is not None and point.knobs == search.chosen, "why": point.unfit,
-                })  # fmt: skip
+                rows.append(
+                    {
+                        "job": job,
+                        "label": label,
+                        "knobs": ", ".join(f"{knob} {value}" for knob, value in point.knobs.items()),
+                        "jct_s": (point.mean_jct_s or math.nan) / dilation(example),
+                        "runs": len(point.runs),
+                        "chosen": search is not None and point.knobs == search.chosen,
+                        "why": point.unfit,
+                    }
+                )
     columns = ["job", "label", "knobs", "jct_s", "runs", "chosen", "why"]
     return pd.DataFrame(rows, columns=columns).astype({"jct_s": float})
 
@@ -128,10 +157,11 @@ def _over_jobs(results: Results, label: str, read: Callable[[Run], dict[str, Any
             for name, value in read(run).items():
                 labels_of.setdefault(name, {})[job] = show_setting(name.rsplit(".", 1)[-1], value)
     return {
-        name: next(iter(texts.values())) if len(set(texts.values())) == 1
+        name: next(iter(texts.values()))
+        if len(set(texts.values())) == 1
         else ", ".join(f"{text} ({job})" for job, text in texts.items())
         for name, texts in labels_of.items()
-    }  # fmt: skip
+    }
 
 
 def _knobs(run: Run) -> dict[str, Any]:
@@ -162,5 +192,8 @@ def _leaves(nested: Any) -> dict[str, Any]:
 
 
 _GROUPS: dict[str, Callable[[Run], dict[str, Any]]] = {
-    "knobs": _knobs, "tuning": _tuning, "hosts": _hosts, "switches": _switches,
-}  # fmt: skip
+    "knobs": _knobs,
+    "tuning": _tuning,
+    "hosts": _hosts,
+    "switches": _switches,
+}

@@ -68,8 +68,10 @@ def _against(gain: Gain) -> str:
         return f"no clear difference from {gain.against} ({show_number(change, decimals)} % [{shown}])"
     small, large = sorted((abs(low), abs(high)))
     word = "less" if change < 0 else "more"
-    return (f"{show_number(abs(change), decimals)} % [{show_number(small, decimals)}, {show_number(large, decimals)}] "
-            f"{word} than {gain.against}")  # fmt: skip
+    return (
+        f"{show_number(abs(change), decimals)} % [{show_number(small, decimals)}, {show_number(large, decimals)}] "
+        f"{word} than {gain.against}"
+    )
 
 
 def _accuracy(job: JobComparison) -> str:

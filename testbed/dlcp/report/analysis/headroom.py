@@ -60,15 +60,27 @@ def _of(comparison: Comparison, job: JobComparison, label: str) -> Headroom | No
         return None
     over_ideal = job.estimates.get((best.best, "jct_over_ideal"))
     most = over_ideal.value - 1 if over_ideal is not None and over_ideal.value is not None else None
-    gain, low, high = (None if end is None else end - 1
-                       for end in (best.estimate.value, best.estimate.low, best.estimate.high))  # fmt: skip
+    gain, low, high = (
+        None if end is None else end - 1 for end in (best.estimate.value, best.estimate.low, best.estimate.high)
+    )
     if gain is None:
         return None
     sure = low is not None
     verdict = {"better": "faster", "worse": "slower", "n/a": "cannot tell"}.get(best.verdict, best.verdict)
     tcp = best_other(comparison, job.job, subject=label, among=over_tcp_of(comparison.results, job.job))
-    return Headroom(job.job, best.subject, best.best, gain, low, high, most, best.rival if sure else best.best,
-                    tuple(best.left_out) if sure else (), verdict, tcp.words if tcp.best else "")  # fmt: skip
+    return Headroom(
+        job.job,
+        best.subject,
+        best.best,
+        gain,
+        low,
+        high,
+        most,
+        best.rival if sure else best.best,
+        tuple(best.left_out) if sure else (),
+        verdict,
+        tcp.words if tcp.best else "",
+    )
 
 
 def _percent(share: float) -> str:

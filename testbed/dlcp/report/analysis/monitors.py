@@ -16,11 +16,18 @@ def fidelity_rows(results: Results) -> list[dict[str, Any]]:
     for (monitor, unit), group in table.groupby(["monitor", "unit"], sort=False):
         values = [value for value in group["value"] if isinstance(value, int | float)]
         bounds = dict.fromkeys(_show(bound) for bound in group["bound"] if bound is not None)
-        rows.append({
-            "monitor": show_name(str(monitor)), "meaning": group["meaning"].iloc[0], "unit": unit,
-            "low": _show(min(values)) if values else "–", "high": _show(max(values)) if values else "–",
-            "bound": ", ".join(bounds) or "–", "bad": int((~group["ok"].astype(bool)).sum()), "runs": len(group),
-        })  # fmt: skip
+        rows.append(
+            {
+                "monitor": show_name(str(monitor)),
+                "meaning": group["meaning"].iloc[0],
+                "unit": unit,
+                "low": _show(min(values)) if values else "–",
+                "high": _show(max(values)) if values else "–",
+                "bound": ", ".join(bounds) or "–",
+                "bad": int((~group["ok"].astype(bool)).sum()),
+                "runs": len(group),
+            }
+        )
     return rows
 
 
@@ -36,10 +43,14 @@ def unwatched_rows(results: Results) -> list[dict[str, str]]:
 def left_out_rows(results: Results) -> list[dict[str, str]]:
     """Runs that count in no mean (suspect, failed, unsupported), and directories that were not read, with reasons."""
     runs = [
-        {"what": f"{run.result.label}, {run.result.job}, repeat {run.result.repeat + 1}",
-         "status": str(run.result.status), "why": run.result.reason or "no reason recorded"}
-        for run in results.runs if not run.trusted
-    ]  # fmt: skip
+        {
+            "what": f"{run.result.label}, {run.result.job}, repeat {run.result.repeat + 1}",
+            "status": str(run.result.status),
+            "why": run.result.reason or "no reason recorded",
+        }
+        for run in results.runs
+        if not run.trusted
+    ]
     return runs + [{"what": entry.path.name, "status": "not read", "why": entry.why} for entry in results.left_out]
 
 

@@ -28,8 +28,11 @@ def slow_messages_remark(job: JobComparison) -> str:
     over = []
     for against in job.labels[:-1]:
         verdicts = {metric.name: job.gains[against, metric.name].verdict for metric in job.metrics}
-        worse = [metric.title for metric in job.metrics
-                 if metric.name.startswith(_SINGLE) and verdicts[metric.name] == "worse"]  # fmt: skip
+        worse = [
+            metric.title
+            for metric in job.metrics
+            if metric.name.startswith(_SINGLE) and verdicts[metric.name] == "worse"
+        ]
         if worse and any(verdicts.get(name) == "better" for name in _WHOLE):
             slower |= dict.fromkeys(worse)
             over.append(against)

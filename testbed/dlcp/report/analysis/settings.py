@@ -49,8 +49,10 @@ def differing_qos(results: Results) -> list[dict[str, str]] | None:
                     show_setting(name, side[path]) if path in side else "–" for side in (intended, effective)
                 )
                 counts[result.label, path, meant, done] += 1
-    return [{"label": label, "path": path, "intended": meant, "effective": done, "runs": str(runs)}
-            for (label, path, meant, done), runs in counts.items()]  # fmt: skip
+    return [
+        {"label": label, "path": path, "intended": meant, "effective": done, "runs": str(runs)}
+        for (label, path, meant, done), runs in counts.items()
+    ]
 
 
 def _each(side: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:

@@ -19,24 +19,49 @@ IDEAL = "ideal transport"
 
 def figures(comparison: Comparison) -> pd.DataFrame:
     """One row a (job, scheme, metric): value, 95 % interval, n, method, reason of a refusal. Seconds, shares 0 to 1."""
-    return pd.DataFrame([
-        {"job": job.job, "label": label, "metric": name, "unit": METRICS[name].unit, "value": estimate.value,
-         "low": estimate.low, "high": estimate.high, "n": estimate.n, "method": estimate.method, "why": estimate.why}
-        for job in comparison.jobs
-        for (label, name), estimate in job.estimates.items()
-    ])  # fmt: skip
+    return pd.DataFrame(
+        [
+            {
+                "job": job.job,
+                "label": label,
+                "metric": name,
+                "unit": METRICS[name].unit,
+                "value": estimate.value,
+                "low": estimate.low,
+                "high": estimate.high,
+                "n": estimate.n,
+                "method": estimate.method,
+                "why": estimate.why,
+            }
+            for job in comparison.jobs
+            for (label, name), estimate in job.estimates.items()
+        ]
+    )
 
 
 def gains(comparison: Comparison) -> pd.DataFrame:
     """One row a (job, against, metric): ratio or difference of the subject to it, 95 % interval, verdict."""
-    return pd.DataFrame([
-        {"job": job.job, "label": gain.subject, "against": gain.against, "metric": gain.metric.name,
-         "compare": gain.metric.compare, "value": gain.estimate.value, "low": gain.estimate.low,
-         "high": gain.estimate.high, "n": gain.estimate.n, "method": gain.estimate.method,
-         "verdict": gain.verdict, "repeats": gain.repeats, "why": gain.estimate.why}
-        for job in comparison.jobs
-        for gain in job.gains.values()
-    ])  # fmt: skip
+    return pd.DataFrame(
+        [
+            {
+                "job": job.job,
+                "label": gain.subject,
+                "against": gain.against,
+                "metric": gain.metric.name,
+                "compare": gain.metric.compare,
+                "value": gain.estimate.value,
+                "low": gain.estimate.low,
+                "high": gain.estimate.high,
+                "n": gain.estimate.n,
+                "method": gain.estimate.method,
+                "verdict": gain.verdict,
+                "repeats": gain.repeats,
+                "why": gain.estimate.why,
+            }
+            for job in comparison.jobs
+            for gain in job.gains.values()
+        ]
+    )
 
 
 def speedups(comparison: Comparison) -> pd.DataFrame:
@@ -52,12 +77,32 @@ def speedups(comparison: Comparison) -> pd.DataFrame:
             continue
         for label in job.labels:
             estimate = gain(results, runs, job.job, reference, label, metric).estimate
-            rows.append({"job": job.job, "label": label, "reference": reference, "value": estimate.value,
-                         "low": estimate.low, "high": estimate.high, "n": estimate.n, "why": estimate.why})  # fmt: skip
+            rows.append(
+                {
+                    "job": job.job,
+                    "label": label,
+                    "reference": reference,
+                    "value": estimate.value,
+                    "low": estimate.low,
+                    "high": estimate.high,
+                    "n": estimate.n,
+                    "why": estimate.why,
+                }
+            )
         ideal_s = ideal_s_of(results, job.job, "jct_s")
         if ideal_s:
-            rows.append({"job": job.job, "label": IDEAL, "reference": reference, "value": base.value / ideal_s,
-                         "low": None, "high": None, "n": 0, "why": "computed"})  # fmt: skip
+            rows.append(
+                {
+                    "job": job.job,
+                    "label": IDEAL,
+                    "reference": reference,
+                    "value": base.value / ideal_s,
+                    "low": None,
+                    "high": None,
+                    "n": 0,
+                    "why": "computed",
+                }
+            )
     columns = ["job", "label", "reference", "value", "low", "high", "n", "why"]
     return pd.DataFrame(rows, columns=columns).astype({"value": float, "low": float, "high": float})
 
@@ -66,8 +111,11 @@ def all_tables(
     comparison: Comparison, outcomes: tuple[Outcome, ...], changed: Changes | None = None
 ) -> dict[str, pd.DataFrame]:
     """File name without its ending → frame."""
-    changes_tables = {} if changed is None else {"report-changes": changes.table(changed),
-                                                 "report-differences": changes.differences_table(changed)}  # fmt: skip
+    changes_tables = (
+        {}
+        if changed is None
+        else {"report-changes": changes.table(changed), "report-differences": changes.differences_table(changed)}
+    )
     results = comparison.results
     return changes_tables | {
         "report-runs": comparison.runs,

@@ -21,8 +21,23 @@ FRAME_OVERHEAD = {"tcp": TCP_OVERHEAD_BYTES, "udp": UDP_OVERHEAD_BYTES}
 BLOCK_S = 0.1
 """Flows planned in the same tenth of a second meet the same queues: they are drawn again together."""
 SEED = 20
-COLUMNS = ("job", "label", "kind", "transport", "size", "flows", "whole", "delivered_share", "p50", "p50_low",
-           "p50_high", "p99", "p99_low", "p99_high", "why")  # fmt: skip
+COLUMNS = (
+    "job",
+    "label",
+    "kind",
+    "transport",
+    "size",
+    "flows",
+    "whole",
+    "delivered_share",
+    "p50",
+    "p50_low",
+    "p50_high",
+    "p99",
+    "p99_low",
+    "p99_high",
+    "why",
+)
 
 
 def background(results: Results) -> pd.DataFrame:
@@ -95,12 +110,20 @@ def _summed(flows: pd.DataFrame) -> Iterator[dict[str, Any]]:
             if len(some):
                 median, tail = (_quantile(some, q) for q in (0.5, 0.99))
                 yield {
-                    "kind": kind, "transport": transport, "size": size, "flows": len(some),
+                    "kind": kind,
+                    "transport": transport,
+                    "size": size,
+                    "flows": len(some),
                     "whole": int(some["end_s"].notna().sum()),
                     "delivered_share": float(some["delivered_bytes"].sum() / some["bytes"].sum()),
-                    "p50": median.value, "p50_low": median.low, "p50_high": median.high,
-                    "p99": tail.value, "p99_low": tail.low, "p99_high": tail.high, "why": tail.why,
-                }  # fmt: skip
+                    "p50": median.value,
+                    "p50_low": median.low,
+                    "p50_high": median.high,
+                    "p99": tail.value,
+                    "p99_low": tail.low,
+                    "p99_high": tail.high,
+                    "why": tail.why,
+                }
 
 
 def _quantile(flows: pd.DataFrame, q: float) -> Estimate:

@@ -26,8 +26,20 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 
-_MESSAGES = ("job", "iteration", "warmup", "leg", "bytes", "start_s", "end_s", "lost_bytes", "resent_bytes",
-             "loss_bound", "lost_energy_share", "tensor_bytes")  # fmt: skip
+_MESSAGES = (
+    "job",
+    "iteration",
+    "warmup",
+    "leg",
+    "bytes",
+    "start_s",
+    "end_s",
+    "lost_bytes",
+    "resent_bytes",
+    "loss_bound",
+    "lost_energy_share",
+    "tensor_bytes",
+)
 _ITERATIONS = ("job", "iteration", "warmup", "start_s", "end_s", "exposed_comm_s")
 
 
@@ -56,8 +68,12 @@ class Losses:
     lost_energy_bytes: float = 0.0
 
     def __add__(self, other: Losses) -> Losses:
-        return Losses(self.messages + other.messages, self.bytes + other.bytes, self.lost_bytes + other.lost_bytes,
-                      self.lost_energy_bytes + other.lost_energy_bytes)  # fmt: skip
+        return Losses(
+            self.messages + other.messages,
+            self.bytes + other.bytes,
+            self.lost_bytes + other.lost_bytes,
+            self.lost_energy_bytes + other.lost_energy_bytes,
+        )
 
 
 @dataclass(frozen=True)
@@ -126,13 +142,17 @@ def _with_losses(messages: pa.Table, on_leg: dict[str, Bools], legs: dict[str, D
     bounded = bound > 0
     share = lost / size
     return RunDigest(
-        legs, _losses(size, lost, energy), _losses(size[bounded], lost[bounded], energy[bounded]),
+        legs,
+        _losses(size, lost, energy),
+        _losses(size[bounded], lost[bounded], energy[bounded]),
         _losses(*(column[on_leg["push"]] for column in (size, lost, energy))),
         tensor_bytes=float(_floats(messages, "tensor_bytes").sum()),
-        resent_bytes=float(_floats(messages, "resent_bytes").sum()), bound=float(bound.max()),
-        worst_share=float(share.max()), violations=int(np.count_nonzero(lost > bound * size)),
+        resent_bytes=float(_floats(messages, "resent_bytes").sum()),
+        bound=float(bound.max()),
+        worst_share=float(share.max()),
+        violations=int(np.count_nonzero(lost > bound * size)),
         worst_of_bound=float((share[bounded] / bound[bounded]).max()) if bounded.any() else 0.0,
-    )  # fmt: skip
+    )
 
 
 def _losses(size: Floats, lost: Floats, energy: Floats) -> Losses:
@@ -178,7 +198,9 @@ def _integers(table: pa.Table, name: str) -> Integers:
 def _is(table: pa.Table, name: str, value: str) -> Bools:
     """Rows whose text is this one."""
     text = table[name].combine_chunks()
-    matches: Bools = pc.equal(text.indices, pc.index_in(pa.scalar(value), value_set=text.dictionary)).to_numpy(
-        zero_copy_only=False
-    ) if value in text.dictionary.to_pylist() else np.zeros(len(table), bool)  # fmt: skip
+    matches: Bools = (
+        pc.equal(text.indices, pc.index_in(pa.scalar(value), value_set=text.dictionary)).to_numpy(zero_copy_only=False)
+        if value in text.dictionary.to_pylist()
+        else np.zeros(len(table), bool)
+    )
     return matches

@@ -88,8 +88,13 @@ def _decimals(precision: float) -> int:
     return min(max(1 - math.floor(math.log10(precision)), 0), 6)
 
 
-_ENDINGS = {"_s": show_duration, "_bytes": show_size, "_bps": show_rate, "_share": show_fraction,
-            "_bound": show_fraction}  # fmt: skip
+_ENDINGS = {
+    "_s": show_duration,
+    "_bytes": show_size,
+    "_bps": show_rate,
+    "_share": show_fraction,
+    "_bound": show_fraction,
+}
 
 
 def show_setting(name: str, value: Any) -> str:

@@ -106,8 +106,7 @@ class Results:
 
     def labels(self, job: str | None = None) -> tuple[str, ...]:
         """Schemes' labels: the baselines by name, then those of DLCP; numbers in names by their size."""
-        keys = {(run.result.is_dlcp, run.result.label) for run in self.runs
-                 if job in (None, run.result.job)}  # fmt: skip
+        keys = {(run.result.is_dlcp, run.result.label) for run in self.runs if job in (None, run.result.job)}
         return tuple(label for _, label in sorted(keys, key=lambda one: (one[0], natural(one[1]))))
 
     def subject(self, job: str | None = None) -> str:
@@ -203,12 +202,18 @@ def load(path: Path, only: Collection[str] | None = None) -> Results:
             runs.append(loaded)
     if not runs:
         details = "; ".join(f"{entry.path.name}: {entry.why}" for entry in left_out[:3])
-        raise Problem(str(path), "no finished run here" + (f" ({details})" if details else ""),
-                      "make one with: dlcp run EXPERIMENT")  # fmt: skip
+        raise Problem(
+            str(path),
+            "no finished run here" + (f" ({details})" if details else ""),
+            "make one with: dlcp run EXPERIMENT",
+        )
     experiments = sorted({run.result.experiment for run in runs})
     if len(experiments) > 1:
-        raise Problem(str(path), f"results of {len(experiments)} experiments: {', '.join(experiments)}",
-                      f"name one: dlcp report {path / experiments[0]}")  # fmt: skip
+        raise Problem(
+            str(path),
+            f"results of {len(experiments)} experiments: {', '.join(experiments)}",
+            f"name one: dlcp report {path / experiments[0]}",
+        )
     kept, stale = _newest_configuration(runs)
     only_run = (path / RESULT_FILE).is_file()
     return Results(experiments[0], path if only_run else kept[0].path.parent, tuple(kept), (*left_out, *stale))
@@ -255,8 +260,9 @@ def _read_table(run: Run, name: str, wanted: tuple[str, ...]) -> pd.DataFrame | 
     frame: pd.DataFrame = table.to_pandas().reindex(columns=list(wanted))
     result = run.result
     frame = table_in_lab_time(frame, name, result)
-    return frame.assign(run_id=result.run_id, label=result.label, repeat=result.repeat, trusted=run.trusted,
-                        scheme=result.scheme)  # fmt: skip
+    return frame.assign(
+        run_id=result.run_id, label=result.label, repeat=result.repeat, trusted=run.trusted, scheme=result.scheme
+    )
 
 
 def _made_at(run: Run) -> tuple[str, int]:
@@ -278,8 +284,12 @@ def _newest_configuration(runs: list[Run]) -> tuple[list[Run], list[LeftOut]]:
         elif configuration.setdefault(cell, _configuration(run)) != _configuration(run):
             stale.append(LeftOut(run.path, f"{run.result.label}, {run.result.job}: an older configuration"))
         elif (*cell, run.result.repeat) in keys:
-            stale.append(LeftOut(run.path, f"{run.result.label}, {run.result.job}: repeat {run.result.repeat + 1} was "
-                                           "run again later"))  # fmt: skip
+            stale.append(
+                LeftOut(
+                    run.path,
+                    f"{run.result.label}, {run.result.job}: repeat {run.result.repeat + 1} was run again later",
+                )
+            )
         else:
             keys.add((*cell, run.result.repeat))
             kept.append(run)
@@ -297,9 +307,18 @@ def _incomparable(differing: Mapping[str, tuple[Any, Any]]) -> str:
 
 def _configuration(run: Run) -> str:
     result = run.result
-    defining = [result.scheme, result.substrate, result.regime, result.topology, result.intended, knobs(result),
-                result.run.get("job"), result.run.get("workload"), result.run.get("background"),
-                faults(result)]  # fmt: skip
+    defining = [
+        result.scheme,
+        result.substrate,
+        result.regime,
+        result.topology,
+        result.intended,
+        knobs(result),
+        result.run.get("job"),
+        result.run.get("workload"),
+        result.run.get("background"),
+        faults(result),
+    ]
     return json.dumps(defining, sort_keys=True, default=str)
 
 

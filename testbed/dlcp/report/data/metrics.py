@@ -100,13 +100,17 @@ def target_accuracy(results: Results, job: str) -> float | None:
 def _digested(results: Results) -> pd.DataFrame:
     """Per run: the quantile metrics that its own samples carry, the mean exposed communication, and the shares of bytes
     and energy lost (push) and of bytes sent again (both legs). Warm-up counts in the shares."""
-    return pd.DataFrame.from_dict({run.result.run_id: _figures(results.digest(run)) for run in results.runs},
-                                  orient="index", dtype=float)  # fmt: skip
+    return pd.DataFrame.from_dict(
+        {run.result.run_id: _figures(results.digest(run)) for run in results.runs}, orient="index", dtype=float
+    )
 
 
 def _figures(digest: RunDigest) -> dict[str, float]:
-    quantiles = {metric.name: _quantile(digest.legs.get(_source(metric)), metric.quantile)
-                 for metric in METRICS.values() if metric.quantile is not None}  # fmt: skip
+    quantiles = {
+        metric.name: _quantile(digest.legs.get(_source(metric)), metric.quantile)
+        for metric in METRICS.values()
+        if metric.quantile is not None
+    }
     return quantiles | {
         "exposed_comm_s": digest.exposed_comm_s,
         "lost_share": _share(digest.pushed.lost_bytes, digest.pushed.bytes),
@@ -131,10 +135,12 @@ def _ports(results: Results) -> pd.DataFrame:
     totals = table.groupby("run_id")[counts].sum()  # older results know fewer causes
     dropped = totals[_DROPS].sum(axis=1)
     enqueued = totals["enqueued_packets"]
-    return pd.DataFrame({
-        "dropped_share": dropped / (enqueued + dropped).where(enqueued + dropped > 0),
-        "marked_share": totals["marked_ce_packets"] / enqueued.where(enqueued > 0),
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "dropped_share": dropped / (enqueued + dropped).where(enqueued + dropped > 0),
+            "marked_share": totals["marked_ce_packets"] / enqueued.where(enqueued > 0),
+        }
+    )
 
 
 def _training(results: Results) -> pd.DataFrame:
@@ -147,9 +153,10 @@ def _training(results: Results) -> pd.DataFrame:
             curve = run_rows.sort_values("step")
             times_s, steps, accuracy = (curve[name].to_numpy(dtype=float) for name in ("time_s", "step", "accuracy"))
             rows[str(run_id)] = {
-                "final_accuracy": float(accuracy[-1]), "time_to_accuracy_s": time_to(times_s, accuracy, target),
+                "final_accuracy": float(accuracy[-1]),
+                "time_to_accuracy_s": time_to(times_s, accuracy, target),
                 "steps_to_accuracy": time_to(steps, accuracy, target),
-            }  # fmt: skip
+            }
     columns = ["final_accuracy", "time_to_accuracy_s", "steps_to_accuracy"]
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
 

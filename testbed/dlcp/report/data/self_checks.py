@@ -25,18 +25,36 @@ def losses(results: Results) -> pd.DataFrame:
             digests = [each for each in digests if each.every.messages]
             if not digests:
                 continue
-            every, bounded = (sum(parts, Losses()) for parts in zip(*((each.every, each.bounded) for each in digests),
-                                                                    strict=True))  # fmt: skip
+            every, bounded = (
+                sum(parts, Losses()) for parts in zip(*((each.every, each.bounded) for each in digests), strict=True)
+            )
             of = bounded if bounded.messages else every
-            rows.append({
-                "job": job, "label": label, "messages": every.messages, "bounded": bounded.messages,
-                "lost_share": of.lost_bytes / of.bytes, "lost_energy": of.lost_energy_bytes / of.bytes,
-                "bound": max(each.bound for each in digests), "worst_share": max(each.worst_share for each in digests),
-                "worst_of_bound": max(each.worst_of_bound for each in digests),
-                "violations": sum(each.violations for each in digests),
-            })  # fmt: skip
-    columns = ["job", "label", "messages", "bounded", "lost_share", "lost_energy", "bound", "worst_share",
-               "worst_of_bound", "violations"]  # fmt: skip
+            rows.append(
+                {
+                    "job": job,
+                    "label": label,
+                    "messages": every.messages,
+                    "bounded": bounded.messages,
+                    "lost_share": of.lost_bytes / of.bytes,
+                    "lost_energy": of.lost_energy_bytes / of.bytes,
+                    "bound": max(each.bound for each in digests),
+                    "worst_share": max(each.worst_share for each in digests),
+                    "worst_of_bound": max(each.worst_of_bound for each in digests),
+                    "violations": sum(each.violations for each in digests),
+                }
+            )
+    columns = [
+        "job",
+        "label",
+        "messages",
+        "bounded",
+        "lost_share",
+        "lost_energy",
+        "bound",
+        "worst_share",
+        "worst_of_bound",
+        "violations",
+    ]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -69,13 +87,21 @@ def _cells(results: Results, table: pd.DataFrame) -> Iterator[tuple[str, str, pd
 def fidelity(results: Results) -> pd.DataFrame:
     """Every monitor of every run: run_id, label, job, repeat, monitor, value, bound, unit, ok, meaning."""
     rows = [
-        {"run_id": run.result.run_id, "label": run.result.label, "job": run.result.job, "repeat": run.result.repeat,
-         "monitor": monitor, "value": reading.get("value"), "bound": reading.get("bound"),
-         "unit": reading.get("unit", ""), "ok": bool(reading.get("ok", False)),
-         "meaning": reading.get("meaning", "")}
+        {
+            "run_id": run.result.run_id,
+            "label": run.result.label,
+            "job": run.result.job,
+            "repeat": run.result.repeat,
+            "monitor": monitor,
+            "value": reading.get("value"),
+            "bound": reading.get("bound"),
+            "unit": reading.get("unit", ""),
+            "ok": bool(reading.get("ok", False)),
+            "meaning": reading.get("meaning", ""),
+        }
         for run in results.runs
         for monitor, reading in run.result.fidelity.items()
-    ]  # fmt: skip
+    ]
     columns = ["run_id", "label", "job", "repeat", "monitor", "value", "bound", "unit", "ok", "meaning"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -85,17 +111,23 @@ def problems(results: Results) -> tuple[str, ...]:
     texts: list[str] = []
     for row in losses(results).to_dict("records"):
         if row["violations"]:
-            texts.append(f"{row['label']}, {row['job']}: {row['violations']} of {row['messages']} messages lost more "
-                         f"than their bound (worst: {row['worst_share']:.2%} of the bytes)")  # fmt: skip
+            texts.append(
+                f"{row['label']}, {row['job']}: {row['violations']} of {row['messages']} messages lost more "
+                f"than their bound (worst: {row['worst_share']:.2%} of the bytes)"
+            )
     for row in replicas(results).to_dict("records"):
         if row["differing"]:
-            texts.append(f"{row['label']}, {row['job']}: after {row['differing']} of {row['iterations']} iterations "
-                         "the workers' parameters differ")  # fmt: skip
+            texts.append(
+                f"{row['label']}, {row['job']}: after {row['differing']} of {row['iterations']} iterations "
+                "the workers' parameters differ"
+            )
     for run in results.runs:
         used = [transport for transport, carried in run.result.traffic.items() if carried]
         if len(used) > 1:
-            texts.append(f"{run.result.label}, {run.result.job}, repeat {run.result.repeat + 1}: gradients or "
-                         f"parameters went over {' and '.join(used)}, where a scheme has one transport")  # fmt: skip
+            texts.append(
+                f"{run.result.label}, {run.result.job}, repeat {run.result.repeat + 1}: gradients or "
+                f"parameters went over {' and '.join(used)}, where a scheme has one transport"
+            )
     commits = {str(run.result.provenance.get("commit")) for run in results.runs}
     if len(commits) > 1:
         texts.append(f"the runs were made by {len(commits)} different commits of this toolkit")

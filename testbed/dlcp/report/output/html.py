@@ -44,11 +44,17 @@ _GROUPS = {
 """Table → what the names of its metrics begin with."""
 
 
-def page(comparison: Comparison, outcomes: tuple[Outcome, ...], problems: tuple[str, ...],
-         changed: Changes | None = None) -> str:  # fmt: skip
+def page(
+    comparison: Comparison, outcomes: tuple[Outcome, ...], problems: tuple[str, ...], changed: Changes | None = None
+) -> str:
     """The whole page as text. outcomes: of the expectations. problems: what must not happen, in words."""
-    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True,
-                              undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)  # fmt: skip
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     results = comparison.results
     html = environment.get_template("page.html.j2").render(
         experiment=results.experiment,
@@ -111,11 +117,16 @@ def _is_subject(comparison: Comparison, one: BestOther) -> bool:
 def _across(comparison: Comparison) -> list[tuple[dict[str, str] | None, str]]:
     """The pictures over all jobs."""
     pictures = [
-        (across_jobs.speedups(comparison), f"Job completion under {comparison.results.reference()} over that under "
-         "each scheme, paired over repeats of the same seed. Dotted: an ideal transport, line rate, all overlapped."),
-        (across_jobs.along_axis(comparison) or _by_job(comparison), "Job completion over that of an ideal transport, "
-         "which is the dotted line at 1."),
-    ]  # fmt: skip
+        (
+            across_jobs.speedups(comparison),
+            f"Job completion under {comparison.results.reference()} over that under "
+            "each scheme, paired over repeats of the same seed. Dotted: an ideal transport, line rate, all overlapped.",
+        ),
+        (
+            across_jobs.along_axis(comparison) or _by_job(comparison),
+            "Job completion over that of an ideal transport, which is the dotted line at 1.",
+        ),
+    ]
     return [(_image(figure, caption), caption) for figure, caption in pictures if figure is not None]
 
 
@@ -130,35 +141,61 @@ def _job(comparison: Comparison, job: JobComparison) -> dict[str, Any]:
     suspect = sum(counts.get("suspect", 0) for counts in job.counts.values())
     left_out = f" Suspect, and so left out: {suspect} of the runs." if suspect else ""
     pictures = [
-        (job_comparison.gains(comparison, job.job),
-         f"Change of every time with {job.subject}, paired over repeats of the same "
-         "seed; tails that too few single runs carry, over all samples. Hollow: too few pairs for an interval."),
-        (job_comparison.times(comparison, job.job),
-         "Every repeat is a mark, thin lines join the same seed; next to them mean "
-         "and 95 % interval. The dotted line is an ideal transport: line rate, perfectly overlapped."),
-        (parts.waterfall(comparison, job.job), "Job completion with each part of DLCP alone and without each, "
-         "paired over repeats of the same seed."),
-        (job_comparison.message_cdf(comparison, job.job),
-         "Message completion by leg. Above the share of messages that are "
-         "done, below the share that is not: a flat stretch to the right is a tail. Marks: p99 and p99.9, "
-         "where the samples carry them."),
-        (job_comparison.accuracy(comparison, job.job),
-         "Test accuracy in the course of training: mean of the repeats and its "
-         "95 % band; thin lines are the repeats."),
-        (loss.accuracy_against_loss(comparison, job.job), "Final test accuracy, and steps to the target, against "
-         "what was lost on the way to the servers: bytes, and energy (the sum of squares)."),
-        (fabric.queues(results, job.job, job.labels), f"What switches dropped{_marked(job)}, all ports "
-         "together, by queue and drop precedence, background traffic included."),
-        (backlog(results, job.job, job.labels), "What waited at the ports with the longest queues, all queues of a "
-         "port together, in one repeat of each scheme."),
-    ]  # fmt: skip
+        (
+            job_comparison.gains(comparison, job.job),
+            f"Change of every time with {job.subject}, paired over repeats of the same "
+            "seed; tails that too few single runs carry, over all samples. Hollow: too few pairs for an interval.",
+        ),
+        (
+            job_comparison.times(comparison, job.job),
+            "Every repeat is a mark, thin lines join the same seed; next to them mean "
+            "and 95 % interval. The dotted line is an ideal transport: line rate, perfectly overlapped.",
+        ),
+        (
+            parts.waterfall(comparison, job.job),
+            "Job completion with each part of DLCP alone and without each, paired over repeats of the same seed.",
+        ),
+        (
+            job_comparison.message_cdf(comparison, job.job),
+            "Message completion by leg. Above the share of messages that are "
+            "done, below the share that is not: a flat stretch to the right is a tail. Marks: p99 and p99.9, "
+            "where the samples carry them.",
+        ),
+        (
+            job_comparison.accuracy(comparison, job.job),
+            "Test accuracy in the course of training: mean of the repeats and its "
+            "95 % band; thin lines are the repeats.",
+        ),
+        (
+            loss.accuracy_against_loss(comparison, job.job),
+            "Final test accuracy, and steps to the target, against "
+            "what was lost on the way to the servers: bytes, and energy (the sum of squares).",
+        ),
+        (
+            fabric.queues(results, job.job, job.labels),
+            f"What switches dropped{_marked(job)}, all ports "
+            "together, by queue and drop precedence, background traffic included.",
+        ),
+        (
+            backlog(results, job.job, job.labels),
+            "What waited at the ports with the longest queues, all queues of a "
+            "port together, in one repeat of each scheme.",
+        ),
+    ]
     return {
-        "name": job.job, "labels": job.labels, "subject": job.subject, "groups": groups, "notes": notes,
+        "name": job.job,
+        "labels": job.labels,
+        "subject": job.subject,
+        "groups": groups,
+        "notes": notes,
         "counts": job.counts,
         "remarks": remarks(results, job),
-        "pictures": [(_image(figure, caption + left_out), caption + left_out)
-                     for figure, caption in pictures if figure is not None],
-    }  # fmt: skip
+        "pictures": [
+            (_image(figure, caption + left_out), caption + left_out)
+            for figure, caption in pictures
+            if figure is not None
+        ],
+    }
 
 
 def _marked(job: JobComparison) -> str:
@@ -176,12 +213,17 @@ def _groups(job: JobComparison) -> tuple[list[dict[str, Any]], list[str]]:
         metrics = [metric for metric in job.metrics if metric.name.startswith(prefixes)]
         if not metrics:
             continue
-        units = {metric.name: unit_of(metric, [job.estimates[label, metric.name].value for label in job.labels])
-                 for metric in metrics}  # fmt: skip
-        columns = [{"title": f"{metric.title} ({units[metric.name].sign})", "about": metric.description}
-                   for metric in metrics]  # fmt: skip
-        rows = [{"label": label, "cells": [_cell(job, label, metric, units[metric.name], notes) for metric in metrics]}
-                for label in job.labels]  # fmt: skip
+        units = {
+            metric.name: unit_of(metric, [job.estimates[label, metric.name].value for label in job.labels])
+            for metric in metrics
+        }
+        columns = [
+            {"title": f"{metric.title} ({units[metric.name].sign})", "about": metric.description} for metric in metrics
+        ]
+        rows = [
+            {"label": label, "cells": [_cell(job, label, metric, units[metric.name], notes) for metric in metrics]}
+            for label in job.labels
+        ]
         groups.append({"title": title, "columns": columns, "rows": rows, "first": not groups})
     return groups, list(notes)
 
@@ -196,14 +238,17 @@ def _cell(job: JobComparison, label: str, metric: Metric, unit: Unit, notes: dic
     return {
         "text": show_estimate(estimate, metric, unit, with_unit=False),
         "note": notes.setdefault(why, len(notes) + 1) if why else 0,
-        "gain": show_gain(gain) if gain is not None and shown else "", "verdict": gain.verdict if gain else "n/a",
-    }  # fmt: skip
+        "gain": show_gain(gain) if gain is not None and shown else "",
+        "verdict": gain.verdict if gain else "n/a",
+    }
 
 
 def _cost_rows(costs: pd.DataFrame) -> list[dict[str, Any]]:
     """A row a (job, label): a text a cost."""
-    return [{"job": job, "label": label, "texts": [_cost(row) for row in rows.to_dict("records")]}
-            for (job, label), rows in costs.groupby(["job", "label"], sort=False)]  # fmt: skip
+    return [
+        {"job": job, "label": label, "texts": [_cost(row) for row in rows.to_dict("records")]}
+        for (job, label), rows in costs.groupby(["job", "label"], sort=False)
+    ]
 
 
 def _cost(row: dict[Any, Any]) -> str:
@@ -216,11 +261,17 @@ def _cost(row: dict[Any, Any]) -> str:
 
 def _change_rows(changed: Changes) -> list[dict[str, str]]:
     return [
-        {"job": change.job, "label": change.label, "title": change.metric.title, "verdict": change.verdict,
-         "words": change.words,
-         "here": show_estimate(change.ours, change.metric), "there": show_estimate(change.theirs, change.metric)}
+        {
+            "job": change.job,
+            "label": change.label,
+            "title": change.metric.title,
+            "verdict": change.verdict,
+            "words": change.words,
+            "here": show_estimate(change.ours, change.metric),
+            "there": show_estimate(change.theirs, change.metric),
+        }
         for change in changed.rows
-    ]  # fmt: skip
+    ]
 
 
 def _image(figure: Figure | None, about: str) -> dict[str, str] | None:

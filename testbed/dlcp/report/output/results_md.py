@@ -94,8 +94,14 @@ def _tell(chapter: Chapter, out: Path) -> _Told:
 
 def _pictures(comparison: Comparison, metrics: Sequence[Metric], out: Path) -> Iterable[tuple[str, str]]:
     """Draw a figure a metric, and what became of the jobs' speed; yields (path from the page on, what it shows)."""
-    drawn = [(metric.name, f"{metric.title} by job and scheme",
-              along_axis(comparison, metric.name) or by_job(comparison, metric)) for metric in metrics]  # fmt: skip
+    drawn = [
+        (
+            metric.name,
+            f"{metric.title} by job and scheme",
+            along_axis(comparison, metric.name) or by_job(comparison, metric),
+        )
+        for metric in metrics
+    ]
     drawn.append(("speedups", "speed of every scheme over the reference", speedups(comparison)))
     for job in (one.job for one in comparison.jobs):
         drawn.append((f"parts-{job}", f"what the parts of DLCP are worth to {job}", waterfall(comparison, job)))
@@ -184,8 +190,10 @@ def _origin(all_results: Sequence[Results]) -> Iterable[str]:
     runs = [run.result for results in all_results for run in results.runs]
     for name, path in (("commit", "commit"), ("kernel", "kernel"), ("cores", "cores"), ("Python", "python")):
         counted = Counter(show_setting(path, run.provenance.get(path, "unknown")) for run in runs)
-        shown = "; ".join(f"{value[:12]} ({count} runs)" if len(counted) > 1 else value[:40]
-                          for value, count in counted.most_common(4))  # fmt: skip
+        shown = "; ".join(
+            f"{value[:12]} ({count} runs)" if len(counted) > 1 else value[:40]
+            for value, count in counted.most_common(4)
+        )
         yield f"* {name}: {shown}"
     changed = sum(bool(run.provenance.get("dirty")) for run in runs)
     if changed:
@@ -283,8 +291,11 @@ def _regimes(comparison: Comparison) -> Iterable[str]:
     """A line a regime, with the jobs that have it."""
     jobs_of: dict[str, list[str]] = {}
     for job in comparison.results.jobs:
-        facts = [(name, value) for name, value in regime_facts(comparison.results.example(job).regime)
-                 if not name.endswith("RTO floor")]  # fmt: skip
+        facts = [
+            (name, value)
+            for name, value in regime_facts(comparison.results.example(job).regime)
+            if not name.endswith("RTO floor")
+        ]
         jobs_of.setdefault(", ".join(f"{name} {value}" for name, value in facts), []).append(job)
     for regime, jobs in jobs_of.items():
         yield f"* {', '.join(jobs)}: {regime}"

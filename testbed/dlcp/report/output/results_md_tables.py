@@ -86,9 +86,15 @@ def cost_table(comparison: Comparison) -> Iterator[str]:
     yield _row(["", *(title for title, _ in titles.values())])
     yield _rule(len(titles) + 1)
     for label, means_of in means.iterrows():
-        yield _row([str(label), *(
-            NOT_THERE if pd.isna(means_of[name]) else _SHOWN_COSTS[name].format(means_of[name]) for name in titles
-        )])  # fmt: skip
+        yield _row(
+            [
+                str(label),
+                *(
+                    NOT_THERE if pd.isna(means_of[name]) else _SHOWN_COSTS[name].format(means_of[name])
+                    for name in titles
+                ),
+            ]
+        )
     yield ""
 
 

@@ -65,8 +65,12 @@ def print_changes(console: Console, changed: Changes) -> None:
     """Print the differences in the set-up first, then every figure that changed clearly."""
     console.print(Text(f"\nagainst {changed.theirs.results.directory}", style="bold"))
     if not changed.comparable:
-        console.print(Text("  the fabrics or jobs were not the same: the changes below are not the schemes' alone",
-                           style="bold yellow"))  # fmt: skip
+        console.print(
+            Text(
+                "  the fabrics or jobs were not the same: the changes below are not the schemes' alone",
+                style="bold yellow",
+            )
+        )
     for difference in changed.differences:
         values = f"{difference.ours} here, {difference.theirs} there ({_some(difference.cells)})"
         line = f"  {difference.kind}: {difference.what}: {values}"
@@ -99,8 +103,11 @@ def print_outcomes(console: Console, outcomes: tuple[Outcome, ...]) -> None:
         console.print(Text("\nwhat the experiment expects", style="bold"))
     for outcome in outcomes:
         mark, colour = _MARKS[outcome.verdict]
-        console.print(Text.assemble((f"  {mark} ", colour), outcome.claim, (f"   {outcome.verdict}: ", colour),
-                                    (outcome.words, "dim")))  # fmt: skip
+        console.print(
+            Text.assemble(
+                (f"  {mark} ", colour), outcome.claim, (f"   {outcome.verdict}: ", colour), (outcome.words, "dim")
+            )
+        )
 
 
 def print_rest(
@@ -138,13 +145,16 @@ def _table(job: JobComparison, metrics: list[Metric], refused: dict[str, dict[st
     is left out."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     table.add_column("", no_wrap=True)
-    units = {metric.name: unit_of(metric, [job.estimates[label, metric.name].value for label in job.labels])
-             for metric in metrics}  # fmt: skip
+    units = {
+        metric.name: unit_of(metric, [job.estimates[label, metric.name].value for label in job.labels])
+        for metric in metrics
+    }
     for metric in metrics:
         table.add_column(f"{metric.title} ({units[metric.name].sign})", justify="right")
     for label in job.labels:
-        table.add_row(_label(job, label),
-                      *(_cell(job, label, metric, units[metric.name], refused) for metric in metrics))  # fmt: skip
+        table.add_row(
+            _label(job, label), *(_cell(job, label, metric, units[metric.name], refused) for metric in metrics)
+        )
     for against in job.labels[:-1]:
         gains = [job.gains[against, metric.name] for metric in metrics]
         cells = [_gain_cell(gain, refused) for gain in gains]
@@ -156,8 +166,9 @@ def _table(job: JobComparison, metrics: list[Metric], refused: dict[str, dict[st
 def _label(job: JobComparison, label: str) -> Text:
     """The scheme's name, marked when runs of it are suspect and so not in its figures."""
     suspect = job.counts[label].get("suspect", 0)
-    return Text.assemble((label, "bold" if label == job.subject else ""), (f" !{suspect} suspect", "yellow")
-                         if suspect else "")  # fmt: skip
+    return Text.assemble(
+        (label, "bold" if label == job.subject else ""), (f" !{suspect} suspect", "yellow") if suspect else ""
+    )
 
 
 def _cell(job: JobComparison, label: str, metric: Metric, unit: Unit, refused: dict[str, dict[str, None]]) -> Text:

@@ -30,8 +30,11 @@ def speedups(comparison: Comparison) -> Figure | None:
         return None
     results, styles = comparison.results, style.scheme_styles(comparison.results)
     jobs = [job for job in results.jobs if job in set(bars["job"])]
-    labels = [label for label in dict.fromkeys(label for job in comparison.jobs for label in job.labels)
-              if label in set(bars["label"])]  # fmt: skip
+    labels = [
+        label
+        for label in dict.fromkeys(label for job in comparison.jobs for label in job.labels)
+        if label in set(bars["label"])
+    ]
     width = _ROOM / len(labels)
     with style.applied():
         width_in = float(np.clip(2.5 + 0.22 * len(labels) * len(jobs), 9.0, 15.0))
@@ -50,8 +53,15 @@ def speedups(comparison: Comparison) -> Figure | None:
                 label=label,
             )
             value, low, high = (label_bars[name].to_numpy(dtype=np.float64) for name in ("value", "low", "high"))
-            ax.errorbar(x, value, [value - low, high - value], fmt="none", ecolor=style.INK, elinewidth=1.1,
-                        capsize=min(3.0, 40 * width))  # fmt: skip
+            ax.errorbar(
+                x,
+                value,
+                [value - low, high - value],
+                fmt="none",
+                ecolor=style.INK,
+                elinewidth=1.1,
+                capsize=min(3.0, 40 * width),
+            )
         ax.axhline(1, color=style.INK, linewidth=1)
         for number, job in enumerate(jobs):
             _over_job(ax, comparison, job, number)
@@ -69,8 +79,7 @@ def _over_job(ax: Axes, comparison: Comparison, job: str, number: int) -> None:
     job_rows = table[table["job"] == job]
     ideal = job_rows[job_rows["label"] == IDEAL]["value"]
     if len(ideal):
-        ax.plot([number - 0.48, number + 0.48], [ideal.iloc[0]] * 2, **style.IDEAL,
-                label=IDEAL if number == 0 else "_")  # fmt: skip
+        ax.plot([number - 0.48, number + 0.48], [ideal.iloc[0]] * 2, **style.IDEAL, label=IDEAL if number == 0 else "_")
     top = float(job_rows[["value", "high"]].max().max())
     if not others_of(comparison.results, job):
         return
@@ -78,8 +87,15 @@ def _over_job(ax: Axes, comparison: Comparison, job: str, number: int) -> None:
     if gain.value is not None:
         shown = show_number(100 * (gain.value - 1), 0)
         sure = "" if gain.has_interval else " (no interval)"
-        ax.annotate(f"{'+' if gain.value > 1 else ''}{shown} %{sure}\nover the best other", (number, top), ha="center",
-                    va="bottom", xytext=(0, 4), textcoords="offset points", fontsize=7.5)  # fmt: skip
+        ax.annotate(
+            f"{'+' if gain.value > 1 else ''}{shown} %{sure}\nover the best other",
+            (number, top),
+            ha="center",
+            va="bottom",
+            xytext=(0, 4),
+            textcoords="offset points",
+            fontsize=7.5,
+        )
 
 
 def axis_of(jobs: Sequence[str]) -> tuple[str, list[float]] | None:
@@ -117,11 +133,30 @@ def along_axis(comparison: Comparison, metric: str = "jct_s") -> Figure | None:
                 continue
             look = styles[label]
             values = np.array([estimate.value for _, estimate in points], dtype=float) * unit.factor
-            ends = np.array([[mean.low if mean.low is not None else mean.value,
-                              mean.high if mean.high is not None else mean.value] for _, mean in points],
-                            dtype=float).T * unit.factor  # fmt: skip
-            ax.errorbar([x for x, _ in points], values, np.abs(ends - values), color=look.colour, linestyle=look.line,
-                        marker=look.marker, capsize=3, elinewidth=1.1, label=label)  # fmt: skip
+            ends = (
+                np.array(
+                    [
+                        [
+                            mean.low if mean.low is not None else mean.value,
+                            mean.high if mean.high is not None else mean.value,
+                        ]
+                        for _, mean in points
+                    ],
+                    dtype=float,
+                ).T
+                * unit.factor
+            )
+            ax.errorbar(
+                [x for x, _ in points],
+                values,
+                np.abs(ends - values),
+                color=look.colour,
+                linestyle=look.line,
+                marker=look.marker,
+                capsize=3,
+                elinewidth=1.1,
+                label=label,
+            )
         if shown.unit == "x":
             ax.axhline(1, **style.IDEAL, label=IDEAL)
         if max(at) / max(min(at), 1e-9) >= 8 and min(at) > 0:

@@ -68,8 +68,17 @@ def _draw(at: Axes, row: Mapping[str, Any]) -> None:
         shares = [each["hits"] / each["trials"] for each in some]
         below = [share - each["low"] for share, each in zip(shares, some, strict=True)]
         above = [each["high"] - share for share, each in zip(shares, some, strict=True)]
-        at.errorbar(middles, shares, [below, above], fmt="o" if not off else "X", markersize=4, color=colour,
-                    elinewidth=1, capsize=2, label=word)  # fmt: skip
+        at.errorbar(
+            middles,
+            shares,
+            [below, above],
+            fmt="o" if not off else "X",
+            markersize=4,
+            color=colour,
+            elinewidth=1,
+            capsize=2,
+            label=word,
+        )
     at.set_xlim(0, end)
     at.set_ylim(-0.03, 1.05)
 

@@ -38,9 +38,17 @@ def backlog(results: Results, job: str, labels: tuple[str, ...]) -> Figure | Non
             ax.set_ylabel("waiting (kB)")
             if buffer_bytes:
                 ax.axhline(buffer_bytes / 1e3, color="#9aa1a9", linewidth=0.9)
-                ax.annotate("port buffer", (1, buffer_bytes / 1e3), xycoords=("axes fraction", "data"), ha="right",
-                            va="bottom", xytext=(-3, 1), textcoords="offset points", fontsize=7.5,
-                            color=style.FAINT)  # fmt: skip
+                ax.annotate(
+                    "port buffer",
+                    (1, buffer_bytes / 1e3),
+                    xycoords=("axes fraction", "data"),
+                    ha="right",
+                    va="bottom",
+                    xytext=(-3, 1),
+                    textcoords="offset points",
+                    fontsize=7.5,
+                    color=style.FAINT,
+                )
         axes[-1][0].set_xlabel("time since the job's start (s)")
         axes[-1][0].set_xlim(left=0)
         axes[-1][0].set_ylim(0, 1.18 * max([buffer_bytes / 1e3 if buffer_bytes else 0.0, axes[0][0].dataLim.y1]))

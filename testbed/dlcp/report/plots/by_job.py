@@ -40,10 +40,18 @@ def by_job(comparison: Comparison, metric: Metric) -> Figure | None:
                     continue
                 low, high = (estimate.value if end is None else end for end in (estimate.low, estimate.high))
                 look, value = styles[label], estimate.value * unit.factor
-                ax.errorbar(x + offset, value, yerr=[[value - low * unit.factor], [high * unit.factor - value]],
-                            fmt=look.marker, color=look.colour, markersize=5, capsize=2, elinewidth=1.3,
-                            markerfacecolor=look.colour if estimate.has_interval else "none",
-                            label=label if x == 0 else "_")  # fmt: skip
+                ax.errorbar(
+                    x + offset,
+                    value,
+                    yerr=[[value - low * unit.factor], [high * unit.factor - value]],
+                    fmt=look.marker,
+                    color=look.colour,
+                    markersize=5,
+                    capsize=2,
+                    elinewidth=1.3,
+                    markerfacecolor=look.colour if estimate.has_interval else "none",
+                    label=label if x == 0 else "_",
+                )
         if shown is over:
             ax.axhline(1, **style.IDEAL)
         ax.set_xticks(range(len(jobs)), [job.job for job in jobs], rotation=20 if len(jobs) > 5 else 0)

@@ -21,9 +21,12 @@ from dlcp.report.plots import style
 _KINDS = {
     "": {"dropped_wred_packets": "WRED drop", "marked_ce_packets": "CE mark"},
     "////": {"dropped_tail_packets": "tail drop", "dropped_shared_packets": "shared buffer full"},
-    "xxxx": {"dropped_loss_packets": "injected loss", "dropped_down_packets": "link down",
-             "dropped_unrouted_packets": "no route"},
-}  # fmt: skip
+    "xxxx": {
+        "dropped_loss_packets": "injected loss",
+        "dropped_down_packets": "link down",
+        "dropped_unrouted_packets": "no route",
+    },
+}
 """Hatch of a bar → what it may show, from the axis up."""
 _QUEUE_AXES = ("dropped\n(% of packets offered)", "marked CE\n(% of packets enqueued)")
 _COLUMNS = 4
@@ -43,8 +46,14 @@ def queues(results: Results, job: str, labels: tuple[str, ...]) -> Figure | None
     with style.applied():
         columns = min(_COLUMNS, len(labels))
         blocks, kinds = -(-len(labels) // columns), 1 + marked
-        fig, axes = style.figure(results.regime(job), max(9.0, 2.4 * columns), (5.0 if marked else 3.2) * blocks,
-                                 blocks * kinds, columns, sharex=True)  # fmt: skip
+        fig, axes = style.figure(
+            results.regime(job),
+            max(9.0, 2.4 * columns),
+            (5.0 if marked else 3.2) * blocks,
+            blocks * kinds,
+            columns,
+            sharex=True,
+        )
         for place in range(blocks * columns):
             block = [axes[place // columns * kinds + kind][place % columns] for kind in range(kinds)]
             if place >= len(labels):
@@ -93,8 +102,12 @@ def _draw_queues(column: list[Axes], counts: pd.DataFrame, shown: list[int], col
         }
         offered = (counts_of["enqueued_packets"] + sum(shares.values())).replace(0, np.nan)
         x = np.arange(len(shown)) + _BAR * (precedence - 1)
-        look: dict[str, Any] = {"width": _BAR, "color": _shade(colour, precedence), "edgecolor": colour,
-                                "linewidth": 0.6}  # fmt: skip
+        look: dict[str, Any] = {
+            "width": _BAR,
+            "color": _shade(colour, precedence),
+            "edgecolor": colour,
+            "linewidth": 0.6,
+        }
         hatched = look | {"edgecolor": _hatch_colour(_shade(colour, precedence))}
         bottom = 0.0 * offered
         for hatch, dropped in shares.items():
@@ -139,13 +152,23 @@ def topology(results: Results) -> Figure | None:
             ax.plot([xa, xb], [ya, yb], color="#8c959f", linewidth=1.3, zorder=1)
             words = [show_rate(link.rate_bps)] if link.rate_bps != usual_bps else []
             words += [show_duration(link.delay_s)] if link.delay_s else []
-            ax.text(0.65 * xa + 0.35 * xb, 0.65 * ya + 0.35 * yb, "\n".join(words), ha="center", va="center",
-                    fontsize=6, color=style.INK, zorder=2)  # fmt: skip
+            ax.text(
+                0.65 * xa + 0.35 * xb,
+                0.65 * ya + 0.35 * yb,
+                "\n".join(words),
+                ha="center",
+                va="center",
+                fontsize=6,
+                color=style.INK,
+                zorder=2,
+            )
         for node, (x, y) in places.items():
             _draw_node(ax, node, x, y, roles.get(node, ""), switch=node in graph.switches)
         rates = sorted({link.rate_bps for link in graph.links})
-        ax.set_title(f"{len(graph.hosts)} hosts, {len(graph.switches)} switches, {len(graph.links)} links of "
-                     + " or ".join(show_rate(rate) for rate in rates))  # fmt: skip
+        ax.set_title(
+            f"{len(graph.hosts)} hosts, {len(graph.switches)} switches, {len(graph.links)} links of "
+            + " or ".join(show_rate(rate) for rate in rates)
+        )
         ax.set_axis_off()
         ax.margins(0.06, 0.16)
     return fig
@@ -153,11 +176,25 @@ def topology(results: Results) -> Figure | None:
 
 def _draw_node(ax: Axes, node: str, x: float, y: float, role: str, *, switch: bool) -> None:
     face = {"worker": "#dbe7f5", "server": "#fbe3c8"}.get(role, "#eef0f2")
-    box = {"boxstyle": "round,pad=0.45" if switch else "round,pad=0.32", "facecolor": "#24292f" if switch else face,
-           "edgecolor": "#24292f", "linewidth": 0.9}  # fmt: skip
+    box = {
+        "boxstyle": "round,pad=0.45" if switch else "round,pad=0.32",
+        "facecolor": "#24292f" if switch else face,
+        "edgecolor": "#24292f",
+        "linewidth": 0.9,
+    }
     text = node if not role else f"{node}\n{role}"
-    ax.text(x, y, text, ha="center", va="center", fontsize=8.5 if switch else 7.5, zorder=3, bbox=box,
-            color="white" if switch else style.INK, fontweight="bold" if switch else "normal")  # fmt: skip
+    ax.text(
+        x,
+        y,
+        text,
+        ha="center",
+        va="center",
+        fontsize=8.5 if switch else 7.5,
+        zorder=3,
+        bbox=box,
+        color="white" if switch else style.INK,
+        fontweight="bold" if switch else "normal",
+    )
 
 
 def _roles(results: Results) -> dict[str, str]:

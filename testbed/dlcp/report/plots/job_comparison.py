@@ -33,8 +33,12 @@ def gains(comparison: Comparison, job: str) -> Figure | None:
     pair of trusted runs has any."""
     table = _job(comparison, job)
     others = table.labels[:-1]
-    metrics = [metric for metric in table.metrics if metric.unit == "s"
-               and any(table.gains[against, metric.name].estimate.value is not None for against in others)]  # fmt: skip
+    metrics = [
+        metric
+        for metric in table.metrics
+        if metric.unit == "s"
+        and any(table.gains[against, metric.name].estimate.value is not None for against in others)
+    ]
     if len(others) > FEW:
         metrics = [metric for metric in metrics if not metric.name.startswith(("push_", "pull_"))]
     if not metrics:
@@ -56,8 +60,11 @@ def gains(comparison: Comparison, job: str) -> Figure | None:
         )
         ax.set_xlabel(f"change of time with {table.subject}, 95 % interval   (left of 0: {table.subject} is faster)")
         ax.set_title(f"{job}: {table.subject} against the others")
-        fig.legend(handles=[_key(f"against {against}", styles[against], line=False) for against in others],
-                   loc="outside upper right", ncols=min(FEW, len(others)))  # fmt: skip
+        fig.legend(
+            handles=[_key(f"against {against}", styles[against], line=False) for against in others],
+            loc="outside upper right",
+            ncols=min(FEW, len(others)),
+        )
     return fig
 
 
@@ -85,8 +92,9 @@ def times(comparison: Comparison, job: str) -> Figure | None:
         return None
     with style.applied():
         many = len(compared.labels) > FEW
-        fig, [axes] = style.figure(comparison.results.regime(job), 11.0 if many else 9.0, 4.2 if many else 3.4, 1,
-                                   len(shown))  # fmt: skip
+        fig, [axes] = style.figure(
+            comparison.results.regime(job), 11.0 if many else 9.0, 4.2 if many else 3.4, 1, len(shown)
+        )
         for ax, metric in zip(axes, shown, strict=True):
             draw_times(ax, comparison, compared, metric)
         fig.suptitle(f"{job}: times by scheme", fontsize=11, fontweight="bold")
@@ -106,17 +114,43 @@ def draw_times(ax: Axes, comparison: Comparison, mine: JobComparison, metric: Me
         look = styles[label]
         for trusted, face, place in ((True, look.colour, x), (False, "none", x - 0.2)):
             dots = runs[(runs["label"] == label) & (runs["trusted"] == trusted)][metric.name] * unit.factor
-            ax.scatter(np.full(len(dots), float(place)), dots, s=26, facecolors=face, edgecolors=look.colour,
-                       marker=look.marker, linewidths=1.1, alpha=0.85, zorder=3)  # fmt: skip
+            ax.scatter(
+                np.full(len(dots), float(place)),
+                dots,
+                s=26,
+                facecolors=face,
+                edgecolors=look.colour,
+                marker=look.marker,
+                linewidths=1.1,
+                alpha=0.85,
+                zorder=3,
+            )
         estimate = mine.estimates[label, metric.name]
         if estimate.value is not None and estimate.low is not None:
-            ax.errorbar(x + 0.24, estimate.value * unit.factor, yerr=(estimate.value - estimate.low) * unit.factor,
-                        fmt="_", color=look.colour, capsize=3.5, elinewidth=1.8, markersize=9, zorder=4)  # fmt: skip
+            ax.errorbar(
+                x + 0.24,
+                estimate.value * unit.factor,
+                yerr=(estimate.value - estimate.low) * unit.factor,
+                fmt="_",
+                color=look.colour,
+                capsize=3.5,
+                elinewidth=1.8,
+                markersize=9,
+                zorder=4,
+            )
     if ideal_s is not None:
         ax.axhline(ideal_s * unit.factor, **style.IDEAL)
-        ax.annotate("ideal transport", (1, ideal_s * unit.factor), xycoords=("axes fraction", "data"), ha="right",
-                    va="bottom", fontsize=7.5, color=style.IDEAL["color"], xytext=(-3, 2),
-                    textcoords="offset points")  # fmt: skip
+        ax.annotate(
+            "ideal transport",
+            (1, ideal_s * unit.factor),
+            xycoords=("axes fraction", "data"),
+            ha="right",
+            va="bottom",
+            fontsize=7.5,
+            color=style.IDEAL["color"],
+            xytext=(-3, 2),
+            textcoords="offset points",
+        )
     ax.set_xticks(range(len(mine.labels)), mine.labels)
     if len(mine.labels) > FEW:
         ax.tick_params(axis="x", labelrotation=90, labelsize=7)
@@ -132,8 +166,11 @@ def message_cdf(comparison: Comparison, job: str) -> Figure | None:
     """Message completion by leg: the CDF above, and below it the tail: the share that takes longer, log-log. None
     without messages of a trusted run."""
     compared = _job(comparison, job)
-    drawn = {(leg, label): samples(comparison.results, job, label, METRICS[f"{leg}_p99_s"])
-             for leg in _LEGS for label in compared.labels}  # fmt: skip
+    drawn = {
+        (leg, label): samples(comparison.results, job, label, METRICS[f"{leg}_p99_s"])
+        for leg in _LEGS
+        for label in compared.labels
+    }
     legs = [leg for leg in _LEGS if any(len(drawn[leg, label].values) for label in compared.labels)]
     if not legs:
         return None
@@ -195,8 +232,15 @@ def label_tail(tail: Axes, ideal_s: float | None) -> None:
     for share, name in ((0.01, "p99"), (0.001, "p99.9")):
         if tail.get_ylim()[0] <= share:
             tail.axhline(share, color="#9aa1a9", linewidth=0.8, zorder=1)
-            tail.annotate(name, (0, share), xycoords=("axes fraction", "data"), xytext=(3, 2),
-                          textcoords="offset points", fontsize=7.5, color=style.FAINT)  # fmt: skip
+            tail.annotate(
+                name,
+                (0, share),
+                xycoords=("axes fraction", "data"),
+                xytext=(3, 2),
+                textcoords="offset points",
+                fontsize=7.5,
+                color=style.FAINT,
+            )
     tail.set_xlabel("message completion time (ms, log)")
 
 
@@ -227,9 +271,17 @@ def accuracy(comparison: Comparison, job: str) -> Figure | None:
             if curves:
                 _draw_accuracy(ax, curves, by, styles[label], label)
         ax.axhline(compared.target_accuracy, color="#9aa1a9", linewidth=0.9)
-        ax.annotate(f"target: {compared.target_accuracy:.1%}".replace("%", " %"),
-                    (0, compared.target_accuracy), xycoords=("axes fraction", "data"), ha="left", va="bottom",
-                    xytext=(3, 2), textcoords="offset points", fontsize=7.5, color=style.FAINT)  # fmt: skip
+        ax.annotate(
+            f"target: {compared.target_accuracy:.1%}".replace("%", " %"),
+            (0, compared.target_accuracy),
+            xycoords=("axes fraction", "data"),
+            ha="left",
+            va="bottom",
+            xytext=(3, 2),
+            textcoords="offset points",
+            fontsize=7.5,
+            color=style.FAINT,
+        )
         ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
         ax.set_xlim(left=0)
         ax.set_xlabel("training time (s), evaluation excluded" if by == "time_s" else "training steps")
@@ -251,8 +303,16 @@ def _draw_accuracy(ax: Axes, curves: list[pd.DataFrame], by: str, look: style.Sc
     for curve in curves:
         ax.plot(curve[by], curve["accuracy"], color=look.colour, linewidth=0.6, alpha=0.35)
     band = [mean_interval(read[:, i]) for i in range(len(at))]
-    ax.plot(at, read.mean(axis=0), color=look.colour, linestyle=look.line, label=label, marker=look.marker,
-            markevery=16, markersize=5)  # fmt: skip
+    ax.plot(
+        at,
+        read.mean(axis=0),
+        color=look.colour,
+        linestyle=look.line,
+        label=label,
+        marker=look.marker,
+        markevery=16,
+        markersize=5,
+    )
     if band[0].has_interval:
         low, high = (np.array([getattr(point, end) for point in band], dtype=float) for end in ("low", "high"))
         ax.fill_between(at, low, high, color=look.colour, alpha=0.16, linewidth=0)

@@ -69,8 +69,15 @@ def accuracy_against_loss(comparison: Comparison, job: str) -> Figure | None:
     styles = style.scheme_styles(comparison.results)
     looks = {one: styles[table[table["series"] == one]["label"].iloc[0]] for one in series}
     with style.applied():
-        fig, axes = style.figure(comparison.results.regime(job), 5.2 * len(against) + 1.5, 3.4 * len(figures),
-                                 len(figures), len(against), sharex="col", sharey="row")  # fmt: skip
+        fig, axes = style.figure(
+            comparison.results.regime(job),
+            5.2 * len(against) + 1.5,
+            3.4 * len(figures),
+            len(figures),
+            len(against),
+            sharex="col",
+            sharey="row",
+        )
         for row, metric in zip(axes, figures, strict=True):
             for ax, name in zip(row, against, strict=True):
                 for one in series:
@@ -95,7 +102,19 @@ def accuracy_against_loss(comparison: Comparison, job: str) -> Figure | None:
 def _draw(ax: Axes, mine: pd.DataFrame, name: str, metric: Metric, look: style.SchemeStyle, series: str) -> None:
     mine = mine.dropna(subset=[name, metric.name])
     values = mine[metric.name].to_numpy() * unit_of(metric).factor
-    ends = [mine[f"{metric.name}_{end}"].fillna(mine[metric.name]).to_numpy() * unit_of(metric).factor
-            for end in ("low", "high")]  # fmt: skip
-    ax.errorbar(100 * mine[name], values, [values - ends[0], ends[1] - values], color=look.colour, linestyle=look.line,
-                marker=look.marker, capsize=2.5, elinewidth=1.0, markersize=5, label=series)  # fmt: skip
+    ends = [
+        mine[f"{metric.name}_{end}"].fillna(mine[metric.name]).to_numpy() * unit_of(metric).factor
+        for end in ("low", "high")
+    ]
+    ax.errorbar(
+        100 * mine[name],
+        values,
+        [values - ends[0], ends[1] - values],
+        color=look.colour,
+        linestyle=look.line,
+        marker=look.marker,
+        capsize=2.5,
+        elinewidth=1.0,
+        markersize=5,
+        label=series,
+    )

@@ -29,9 +29,13 @@ def overview(comparison: Comparison, job: str) -> Figure:
     shown = [METRICS[name] for name in _TITLES if METRICS[name] in compared.metrics]
     with style.applied():
         fig, [[tail, *times]] = style.figure(
-            results.regime(job), WIDTH_IN, HEIGHT_IN, 1, 1 + len(shown),
+            results.regime(job),
+            WIDTH_IN,
+            HEIGHT_IN,
+            1,
+            1 + len(shown),
             gridspec_kw={"width_ratios": [1.6, *(1 for _ in shown)]},
-        )  # fmt: skip
+        )
         for label in compared.labels:
             drawn = samples(results, job, label, METRICS["message_p99_s"])
             if len(drawn.values):

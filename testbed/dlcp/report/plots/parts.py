@@ -68,8 +68,20 @@ def parts_table(comparison: Comparison, job: str) -> pd.DataFrame:
             asked += [("alone", part, label, parts.none) for part, label in parts.alone.items()]
         for kind, part, label, base in asked:
             estimate = gain(comparison.results, runs, job, label, base, METRICS["jct_s"]).estimate
-            rows.append({"job": job, "what": kind, "part": part, "label": label, "base": base, "value": estimate.value,
-                         "low": estimate.low, "high": estimate.high, "n": estimate.n, "why": estimate.why})  # fmt: skip
+            rows.append(
+                {
+                    "job": job,
+                    "what": kind,
+                    "part": part,
+                    "label": label,
+                    "base": base,
+                    "value": estimate.value,
+                    "low": estimate.low,
+                    "high": estimate.high,
+                    "n": estimate.n,
+                    "why": estimate.why,
+                }
+            )
     return pd.DataFrame(rows, columns=["job", "what", "part", "label", "base", "value", "low", "high", "n", "why"])
 
 
@@ -116,11 +128,19 @@ def _steps(ax: Axes, comparison: Comparison, runs: pd.DataFrame, parts: Parts, j
     for x, (_, start, end, colour, sure) in enumerate(bars):
         ax.bar(x, end - start, 0.66, bottom=start, color=colour, edgecolor="white")
         if sure is not None and sure.low is not None and sure.high is not None:
-            ax.errorbar(x, end, [[end - start - sure.low], [sure.high - (end - start)]], fmt="none",
-                        ecolor=style.INK, capsize=3)  # fmt: skip
+            ax.errorbar(
+                x, end, [[end - start - sure.low], [sure.high - (end - start)]], fmt="none", ecolor=style.INK, capsize=3
+            )
         text = f"{end - start:+.2f} s".replace("-", "−") if 0 < x < len(bars) - 1 else f"{end:.2f} s"
-        ax.annotate(text, (x, max(start, end)), ha="center", va="bottom", xytext=(0, 2), textcoords="offset points",
-                    fontsize=7.5)  # fmt: skip
+        ax.annotate(
+            text,
+            (x, max(start, end)),
+            ha="center",
+            va="bottom",
+            xytext=(0, 2),
+            textcoords="offset points",
+            fontsize=7.5,
+        )
     ideal_s = ideal_s_of(comparison.results, job, "jct_s")
     if ideal_s:
         ax.axhline(ideal_s, **style.IDEAL, label="ideal transport")

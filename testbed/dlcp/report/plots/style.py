@@ -44,10 +44,30 @@ _PINNED = {
 }
 """The schemes that most reports show; others get one of the rest by name, the same one in every report."""
 _COLOURS = (
-    "#009E73", "#CC79A7", "#56B4E9", "#5B4B8A", "#7A7A00", "#4D4D4D", "#8C564B", "#17A2B8",
-    "#BC3754", "#2F6B2F", "#9467BD", "#B8860B", "#3B6E8F", "#E0719C", "#6B8E23", "#708090",
-    "#A0522D", "#008080", "#D2691E", "#483D8B", "#C71585", "#556B2F", "#1E90FF",
-)  # fmt: skip
+    "#009E73",
+    "#CC79A7",
+    "#56B4E9",
+    "#5B4B8A",
+    "#7A7A00",
+    "#4D4D4D",
+    "#8C564B",
+    "#17A2B8",
+    "#BC3754",
+    "#2F6B2F",
+    "#9467BD",
+    "#B8860B",
+    "#3B6E8F",
+    "#E0719C",
+    "#6B8E23",
+    "#708090",
+    "#A0522D",
+    "#008080",
+    "#D2691E",
+    "#483D8B",
+    "#C71585",
+    "#556B2F",
+    "#1E90FF",
+)
 _LINES = (
     (0, (5, 1, 1, 1, 1, 1)),
     (0, (3, 1)),
@@ -59,8 +79,10 @@ _LINES = (
 )
 _MARKERS = ("D", "v", "P", "X", "*", "h", "<", ">", "p", "d", "8")
 _HATCHES = ("xx", "..", "++", "--", "oo", "||", "xxx", "**", "/o")
-_REST = tuple(SchemeStyle(colour, _LINES[i % len(_LINES)], _MARKERS[i % len(_MARKERS)], _HATCHES[i % len(_HATCHES)])
-              for i, colour in enumerate(_COLOURS))  # fmt: skip
+_REST = tuple(
+    SchemeStyle(colour, _LINES[i % len(_LINES)], _MARKERS[i % len(_MARKERS)], _HATCHES[i % len(_HATCHES)])
+    for i, colour in enumerate(_COLOURS)
+)
 """Those of all other schemes. The cycles have different lengths, so that no two are alike in everything else."""
 
 
@@ -87,19 +109,38 @@ def _by_name(name: str, taken: list[SchemeStyle]) -> SchemeStyle:
 def applied() -> Iterator[None]:
     """The theme, for the time of drawing; the caller's own matplotlib settings come back afterwards."""
     with mpl.rc_context():
-        sns.set_theme(context="paper", style="whitegrid", font="DejaVu Sans", rc={
-            "figure.dpi": 110, "axes.edgecolor": "#9aa1a9", "axes.labelcolor": INK, "text.color": INK,
-            "xtick.color": INK, "ytick.color": INK, "grid.color": "#e4e7ea", "axes.titlesize": 10,
-            "axes.titleweight": "bold", "axes.labelsize": 9, "xtick.labelsize": 8.5, "ytick.labelsize": 8.5,
-            "legend.fontsize": 8.5, "legend.frameon": True, "legend.edgecolor": "#d0d7de", "hatch.linewidth": 0.6,
-            "svg.fonttype": "path", "svg.hashsalt": "dlcp", "lines.linewidth": 1.7,
-        })  # fmt: skip
+        sns.set_theme(
+            context="paper",
+            style="whitegrid",
+            font="DejaVu Sans",
+            rc={
+                "figure.dpi": 110,
+                "axes.edgecolor": "#9aa1a9",
+                "axes.labelcolor": INK,
+                "text.color": INK,
+                "xtick.color": INK,
+                "ytick.color": INK,
+                "grid.color": "#e4e7ea",
+                "axes.titlesize": 10,
+                "axes.titleweight": "bold",
+                "axes.labelsize": 9,
+                "xtick.labelsize": 8.5,
+                "ytick.labelsize": 8.5,
+                "legend.fontsize": 8.5,
+                "legend.frameon": True,
+                "legend.edgecolor": "#d0d7de",
+                "hatch.linewidth": 0.6,
+                "svg.fonttype": "path",
+                "svg.hashsalt": "dlcp",
+                "lines.linewidth": 1.7,
+            },
+        )
         yield
 
 
-def figure(regime: dict[str, Any], width_in: float, height_in: float, rows: int, columns: int, **kind: Any) -> tuple[
-    Figure, list[list[Axes]]
-]:  # fmt: skip
+def figure(
+    regime: dict[str, Any], width_in: float, height_in: float, rows: int, columns: int, **kind: Any
+) -> tuple[Figure, list[list[Axes]]]:
     """An empty figure with a grid of axes and the scaling regime below it, so that it goes wherever the plot goes."""
     fig = Figure(figsize=(width_in, height_in), layout="constrained")
     axes = fig.subplots(rows, columns, squeeze=False, **kind)

@@ -100,9 +100,13 @@ class Outcome:
     def data(self) -> dict[str, Any]:
         """For JSON."""
         return {
-            "status": self.status, "deployment": self.folder.name, "folder": str(self.folder), "diffs": self.diffs,
-            "failed": self.failed, "interrupted": self.interrupted,
-        }  # fmt: skip
+            "status": self.status,
+            "deployment": self.folder.name,
+            "folder": str(self.folder),
+            "diffs": self.diffs,
+            "failed": self.failed,
+            "interrupted": self.interrupted,
+        }
 
 
 @dataclass(frozen=True)
@@ -219,9 +223,12 @@ def _turn_back(lab: Lab, folder: Path, phases: _Phases) -> str:
     variables = {"dlcp_folder": str(own), "yes": True, "of": folder.name, "turning_back": True}
     phases.listener.begins("Turn back", len(lab.switches))
     run_playbook(
-        "rollback", lab, {**variables, "confirming": phases.confirming}, events=folder / deployment_record.EVENTS,
+        "rollback",
+        lab,
+        {**variables, "confirming": phases.confirming},
+        events=folder / deployment_record.EVENTS,
         on_event=phases.hear,
-    )  # fmt: skip
+    )
     status = str((deployment_record.read_json(own / deployment_record.OUTCOME) or {}).get("status", "mixed"))
     return "restored" if status == "rolled back" else status
 

@@ -63,9 +63,12 @@ class HostsOutcome:
     def data(self) -> dict[str, Any]:
         """For JSON."""
         return {
-            "status": self.status, "folder": str(self.folder), "hosts": self.hosts, "failed": self.failed,
+            "status": self.status,
+            "folder": str(self.folder),
+            "hosts": self.hosts,
+            "failed": self.failed,
             "said": self.said,
-        }  # fmt: skip
+        }
 
     def require_fine(self) -> None:
         """Raises Problem with every reason when it is not."""

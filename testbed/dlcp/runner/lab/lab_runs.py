@@ -165,8 +165,9 @@ class LabOperator:
         if outcome.exit_code != ExitCode.FINE:
             told = "; ".join(
                 f"{phase}: {f'{name}: ' if name else ''}{why}"
-                for phase, failed in outcome.failed.items() for name, why in failed.items()
-            )  # fmt: skip
+                for phase, failed in outcome.failed.items()
+                for name, why in failed.items()
+            )
             what = f"deploying {intent.name} did not work ({outcome.status}): {told or 'see the folder'}"
             raise MachineCannot(str(outcome.folder), what, "dlcp switch diff shows what each switch would be told")
 

@@ -119,11 +119,14 @@ def _environment() -> dict[str, str]:
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_HOST_KEY_CHECKING": "True",  # ansible-runner says False where nobody says otherwise
         # Variables of plays outdo these (playbooks/vars/connection.yml); but nothing of the caller's is to be read.
-        "ANSIBLE_SSH_HOST_KEY_CHECKING": "True", "ANSIBLE_PARAMIKO_HOST_KEY_CHECKING": "True",
+        "ANSIBLE_SSH_HOST_KEY_CHECKING": "True",
+        "ANSIBLE_PARAMIKO_HOST_KEY_CHECKING": "True",
         "ANSIBLE_NETCONF_HOST_KEY_CHECKING": "True",
-        "ANSIBLE_HOST_KEY_AUTO_ADD": "False", "ANSIBLE_PARAMIKO_HOST_KEY_AUTO_ADD": "False",
-        "ANSIBLE_SSH_ARGS": "", "ANSIBLE_SSH_COMMON_ARGS": "",
-    }  # fmt: skip
+        "ANSIBLE_HOST_KEY_AUTO_ADD": "False",
+        "ANSIBLE_PARAMIKO_HOST_KEY_AUTO_ADD": "False",
+        "ANSIBLE_SSH_ARGS": "",
+        "ANSIBLE_SSH_COMMON_ARGS": "",
+    }
 
 
 def _event(raw: Mapping[str, Any]) -> Event | None:
@@ -134,10 +137,17 @@ def _event(raw: Mapping[str, Any]) -> Event | None:
         return None
     result = data.get("res") or {}
     return Event(
-        kind=kind, at=str(raw.get("created", "")), play=data.get("play", ""), task=data.get("task", ""),
-        role=data.get("role", "") or "", host=data.get("host", ""), changed=bool(result.get("changed")),
-        ignored=bool(data.get("ignore_errors")), message=_message(result), duration_s=float(data.get("duration") or 0),
-    )  # fmt: skip
+        kind=kind,
+        at=str(raw.get("created", "")),
+        play=data.get("play", ""),
+        task=data.get("task", ""),
+        role=data.get("role", "") or "",
+        host=data.get("host", ""),
+        changed=bool(result.get("changed")),
+        ignored=bool(data.get("ignore_errors")),
+        message=_message(result),
+        duration_s=float(data.get("duration") or 0),
+    )
 
 
 def _message(result: Mapping[str, Any]) -> str:

@@ -121,8 +121,13 @@ def costs_of(calibration: Calibration) -> Costs:
     if spoiled:
         ends_s, hop_s = max(ends_s, DEFAULT.ends_s), max(hop_s, DEFAULT.hop_s)
     doubt = f", but {spoiled}: measure it again when it is quiet, with {command()}" if spoiled else ""
-    return Costs(ends_s, hop_s, f"measured here on {calibration.measured[:10]}{doubt}", measured=True,
-                 others_share=calibration.other_busy)  # fmt: skip
+    return Costs(
+        ends_s,
+        hop_s,
+        f"measured here on {calibration.measured[:10]}{doubt}",
+        measured=True,
+        others_share=calibration.other_busy,
+    )
 
 
 def command() -> str:
@@ -138,9 +143,12 @@ def path() -> Path:
 def fingerprint() -> Fingerprint:
     """Fingerprint of this machine and this version."""
     return Fingerprint(
-        cpu=_cpu_model(), cores=cores(), kernel=platform.release(), dlcp=__version__,
+        cpu=_cpu_model(),
+        cores=cores(),
+        kernel=platform.release(),
+        dlcp=__version__,
         switch_sha256=hashlib.sha256(OBJECT.read_bytes()).hexdigest()[:_OBJECT_DIGITS],
-    )  # fmt: skip
+    )
 
 
 def load() -> Stored:
@@ -164,8 +172,10 @@ def load() -> Stored:
         if was != now
     ]
     if differs:
-        return Stored(None, f"the calibration of {calibration.measured[:10]} is of another machine or version: "
-                            + ", ".join(differs))  # fmt: skip
+        return Stored(
+            None,
+            f"the calibration of {calibration.measured[:10]} is of another machine or version: " + ", ".join(differs),
+        )
     return Stored(calibration)
 
 
@@ -181,12 +191,16 @@ def measure(on_progress: OnProgress) -> Calibration:
 def of(measured: Measured) -> Calibration:
     """Calibration to store, from a measurement."""
     return Calibration(
-        format=1, measured=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        fingerprint=fingerprint(), bare_us=round(measured.bare_s * 1e6, 3),
-        ends_us=round(measured.ends_s * 1e6, 3), hop_us=round(measured.hop_s * 1e6, 3),
-        late_us=round(measured.late_s * 1e6, 1), other_busy=round(measured.other_busy, 3),
+        format=1,
+        measured=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        fingerprint=fingerprint(),
+        bare_us=round(measured.bare_s * 1e6, 3),
+        ends_us=round(measured.ends_s * 1e6, 3),
+        hop_us=round(measured.hop_s * 1e6, 3),
+        late_us=round(measured.late_s * 1e6, 1),
+        other_busy=round(measured.other_busy, 3),
         spread=round(measured.spread, 3),
-    )  # fmt: skip
+    )
 
 
 def store(calibration: Calibration) -> Path:

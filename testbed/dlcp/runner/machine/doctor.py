@@ -97,8 +97,12 @@ def gaps(groups: list[Group]) -> list[Check]:
 
 def _cores() -> Check:
     cores = len(os.sched_getaffinity(0))
-    return Check("cores", cores >= MIN_CORES, f"{cores} (at least {MIN_CORES})", _unless(
-        cores >= MIN_CORES, "give this machine or container more CPUs"))  # fmt: skip
+    return Check(
+        "cores",
+        cores >= MIN_CORES,
+        f"{cores} (at least {MIN_CORES})",
+        _unless(cores >= MIN_CORES, "give this machine or container more CPUs"),
+    )
 
 
 def _memory() -> Check:
@@ -151,8 +155,12 @@ def _module(name: str, extra: str) -> Check:
 
 def _ssh() -> Check:
     path = shutil.which("ssh")
-    return Check("ssh", path is not None, path or "not on the PATH", _unless(
-        path is not None, "apt-get install --no-install-recommends openssh-client"))  # fmt: skip
+    return Check(
+        "ssh",
+        path is not None,
+        path or "not on the PATH",
+        _unless(path is not None, "apt-get install --no-install-recommends openssh-client"),
+    )
 
 
 def _data() -> Check:

@@ -199,7 +199,9 @@ def _cell(trials: list[Trial], reference: dict[tuple[str, int], Trial], largest:
     finished = [one.jct_lab_s for one in trials if one.jct_lab_s is not None]
     objected = [name for one in trials for name in one.objected]
     return Cell(
-        first.label, first.dilation, first.planted,
+        first.label,
+        first.dilation,
+        first.planted,
         jct_lab_s=fmean(finished) if finished else None,
         bias=fmean(believed) if believed else None,
         half_width=_half_width(believed),
@@ -209,7 +211,7 @@ def _cell(trials: list[Trial], reference: dict[tuple[str, int], Trial], largest:
         failed=sum(one.status == "failed" for one in trials),
         objected={name: objected.count(name) for name in dict.fromkeys(objected)},
         reference=first.dilation == largest and not first.planted,
-    )  # fmt: skip
+    )
 
 
 def _biases(trials: Iterable[Trial], reference: Mapping[tuple[str, int], Trial], status: str) -> list[float]:
@@ -290,12 +292,16 @@ def _try(
         result = substrate.run(run, Path(folder), lambda share, text: None)
     d = experiment.scaling.time_dilation
     return Trial(
-        label, dilation, planted, repeat, str(result.status),
+        label,
+        dilation,
+        planted,
+        repeat,
+        str(result.status),
         jct_lab_s=result.jct_s / d if result.jct_s else None,
         objected=tuple(name for name, one in result.fidelity.items() if not one["ok"]),
         reason=result.reason[:_SUSPECT_WORDS],
         values={name: one["value"] for name, one in result.fidelity.items()},
-    )  # fmt: skip
+    )
 
 
 def _choice(ready: Ready, label: str, job_name: str) -> SchemeChoice:

@@ -86,10 +86,13 @@ def load_of(ready: Ready, job_name: str, machine: Machine, *, beside: bool = Tru
         other = load_of(_calm(ready), name, machine, beside=False)
         packets_per_s, cpu, mean_cpu = packets_per_s + other.packets_per_s, cpu + other.peak_cpu, mean_cpu + other.cpu
     return Load(
-        job=job_name, packets_per_s=packets_per_s + background_pps, peak_cpu=cpu + background_cpu,
-        cpu=mean_cpu + background_cpu, usable=usable,
+        job=job_name,
+        packets_per_s=packets_per_s + background_pps,
+        peak_cpu=cpu + background_cpu,
+        cpu=mean_cpu + background_cpu,
+        usable=usable,
         carried_rate_bps=graph.slowest_host_bps * usable / (mean_cpu + background_cpu),
-    )  # fmt: skip
+    )
 
 
 def loads_of(ready: Ready, machine: Machine) -> list[Load]:

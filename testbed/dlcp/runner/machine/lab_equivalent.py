@@ -178,9 +178,10 @@ def _buffers_of(experiment: Experiment) -> list[str]:
     )
     whole = [] if shared is not None else [f"buffer     {show_size(size_bytes)} for a queue that is alone: {amount}"]
     return [
-        *whole, f"shared     {_memory(memory_bytes, alpha, scaling.byte_scale)}",
+        *whole,
+        f"shared     {_memory(memory_bytes, alpha, scaling.byte_scale)}",
         f"minimum    each queue has {minimum}",
-    ]  # fmt: skip
+    ]
 
 
 def _memory(size_bytes: int, alpha: float, byte_scale: float) -> str:

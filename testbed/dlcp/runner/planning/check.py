@@ -125,9 +125,15 @@ def ready(path: Path, workloads: Path = WORKLOADS) -> Ready:
     if checked.experiment is None:
         raise Problems(checked.problems)
     return Ready(
-        path, workloads, checked.experiment, checked.workloads, checked.schemes, checked.warnings, checked.searches,
+        path,
+        workloads,
+        checked.experiment,
+        checked.workloads,
+        checked.schemes,
+        checked.warnings,
+        checked.searches,
         checked.untuned,
-    )  # fmt: skip
+    )
 
 
 def _build_schemes(document: Document, parts: Parts) -> tuple[dict[str, Scheme], list[Problem]]:

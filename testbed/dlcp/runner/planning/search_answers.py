@@ -125,7 +125,11 @@ def _digest(of_run: dict[str, Any], choice: SchemeChoice, base: SchemeChoice, su
     fabric = {key: value for key, value in of_run.items() if key not in _NOT_OF_FABRIC}
     scheme = schemes.scheme_class(choice.scheme).model_validate(base.knobs)
     everything = fabric | {
-        "job": job, "scheme": choice.scheme, "knobs": scheme.model_dump(mode="json", by_alias=True),
-        "inputs": scheme.inputs(), "search": choice.search, "substrate": substrate,
-    }  # fmt: skip
+        "job": job,
+        "scheme": choice.scheme,
+        "knobs": scheme.model_dump(mode="json", by_alias=True),
+        "inputs": scheme.inputs(),
+        "search": choice.search,
+        "substrate": substrate,
+    }
     return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()[:16]

@@ -108,8 +108,18 @@ def outline(
     todo = missing(planned, had, retry_suspect=retry_suspect)
     time = estimate(planned, todo, had)
     facts, words = (stands_for(ready), sentences(ready)) if traits.has_network else without_network(ready)
-    return Outline(planned, tuple(todo), tuple(loads), of_packet, time, facts, tuple(words), scaled,
-                   _of_another_scale(planned, had), _damaged(planned, invalid))  # fmt: skip
+    return Outline(
+        planned,
+        tuple(todo),
+        tuple(loads),
+        of_packet,
+        time,
+        facts,
+        tuple(words),
+        scaled,
+        _of_another_scale(planned, had),
+        _damaged(planned, invalid),
+    )
 
 
 def this_machine(measured: Costs | None = None, *, fit: bool) -> Machine:
@@ -221,6 +231,11 @@ def _on_lab(ready: Ready, lab: LabChoice) -> Plan:
 def _run_data(cell: Cell, *, done: bool) -> dict[str, Any]:
     run = cell.run
     return {
-        "id": run.id, "job": run.job_name, "scheme": run.scheme.scheme, "label": run.scheme.label,
-        "repeat": run.repeat, "seed": run.seed, "done": done,
-    }  # fmt: skip
+        "id": run.id,
+        "job": run.job_name,
+        "scheme": run.scheme.scheme,
+        "label": run.scheme.label,
+        "repeat": run.repeat,
+        "seed": run.seed,
+        "done": done,
+    }

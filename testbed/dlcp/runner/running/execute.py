@@ -185,11 +185,20 @@ def outcome(cell: Cell, directory: Path, substrate: Substrate, on_progress: OnPr
 def _failed(cell: Cell, reason: str) -> RunResult:
     run = cell.run
     return RunResult(
-        run_id=run.id, experiment=run.experiment.name, scheme=run.scheme.scheme,
-        is_dlcp=scheme_class(run.scheme.scheme).is_dlcp, label=run.scheme.label, job=run.job_name, repeat=run.repeat,
-        seed=run.seed, substrate=run.substrate, status="failed", reason=reason,
-        knobs=cell.definition["knobs"], provenance=provenance.collect(run.seed),
-    )  # fmt: skip
+        run_id=run.id,
+        experiment=run.experiment.name,
+        scheme=run.scheme.scheme,
+        is_dlcp=scheme_class(run.scheme.scheme).is_dlcp,
+        label=run.scheme.label,
+        job=run.job_name,
+        repeat=run.repeat,
+        seed=run.seed,
+        substrate=run.substrate,
+        status="failed",
+        reason=reason,
+        knobs=cell.definition["knobs"],
+        provenance=provenance.collect(run.seed),
+    )
 
 
 def _complete(plan: Plan, cell: Cell, attempt: int, result: RunResult) -> None:

@@ -55,10 +55,13 @@ class Done:
         """For result.json."""
         action = self.action
         return {
-            "fault": action.fault, "event": action.event, "what": action.what,
+            "fault": action.fault,
+            "event": action.event,
+            "what": action.what,
             "planned_s": action.at_s if math.isfinite(action.at_s) else None,
-            "done_s": self.done_s, "late_s": self.late_s,
-        }  # fmt: skip
+            "done_s": self.done_s,
+            "late_s": self.late_s,
+        }
 
 
 def timeline(faults: Sequence[FaultKind], graph: Graph, limit_s: float) -> list[Action]:

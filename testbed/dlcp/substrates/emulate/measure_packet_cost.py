@@ -167,15 +167,23 @@ def sum_up(windows: Mapping[str, Sequence[Window]]) -> Measured:
     plausible = all(QUICKEST_S < one < SLOWEST_S for one in (middle[BARE], ends_s, hop_s))
     if not plausible or hop_s >= 10 * ends_s:
         said = ", ".join(f"{name} {value * 1e6:.2f} µs" for name, value in middle.items())
-        raise MachineCannot("calibration", f"the figures make no sense together (a packet over {said})",
-                            "other work is in them: repeat on a quiet machine")  # fmt: skip
+        raise MachineCannot(
+            "calibration",
+            f"the figures make no sense together (a packet over {said})",
+            "other work is in them: repeat on a quiet machine",
+        )
     loaded = [one for name in cost for one in windows[name]]
     return Measured(
-        bare_s=middle[BARE], ends_s=ends_s, hop_s=hop_s,
+        bare_s=middle[BARE],
+        ends_s=ends_s,
+        hop_s=hop_s,
         late_s=statistics.median(one.late_s for one in windows[THREE_SWITCHES]),
-        other_busy=idle / (os.cpu_count() or 1), spread=max(_spread(values) for values in cost.values()),
-        packets_per_s=max(one.packets / one.seconds for one in loaded), seconds=0.0, rounds=cost,
-    )  # fmt: skip
+        other_busy=idle / (os.cpu_count() or 1),
+        spread=max(_spread(values) for values in cost.values()),
+        packets_per_s=max(one.packets / one.seconds for one in loaded),
+        seconds=0.0,
+        rounds=cost,
+    )
 
 
 def _spread(values: Sequence[float]) -> float:

@@ -148,9 +148,14 @@ class EmulatedSite(QuickStart):
             values |= {"pfc_late_s": self._pauses.late_s, "pfc_dropped_packets": _lost_in(self._plan.intent.pfc, ports)}
             statistics["pfc"] = self._pauses.data()
         return Seen(
-            ports, self._monitor.rows, values, watch.table(), unwatched=unwatched, warnings=warnings,
+            ports,
+            self._monitor.rows,
+            values,
+            watch.table(),
+            unwatched=unwatched,
+            warnings=warnings,
             statistics=statistics,
-        )  # fmt: skip
+        )
 
     def excuse(self, result: RunResult) -> None:
         """See Site: faults that were played, and those that lasted when it failed."""

@@ -58,8 +58,11 @@ class TcSession:
             with self._namespace.entered():
                 self._process = subprocess.Popen(
                     ["tc", "-force", "-details", "-batch", "-"],
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0,
-                )  # fmt: skip
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    bufsize=0,
+                )
             put_ahead(self._process.pid)  # of what keeps the cores busy
         return self._process
 

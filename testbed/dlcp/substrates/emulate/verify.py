@@ -75,14 +75,20 @@ def verify_emulated(
     """Bring a fabric up in private namespaces, verify it, take it down. Raises Problem when the machine cannot, or the
     verification came to an end in the middle."""
     request = {
-        "graph": graph.model_dump(), "intent": intent.model_dump(), "seed": seed,
-        "host_settings": host_settings.model_dump(), "every_port": every_port,
-    }  # fmt: skip
+        "graph": graph.model_dump(),
+        "intent": intent.model_dump(),
+        "seed": seed,
+        "host_settings": host_settings.model_dump(),
+        "every_port": every_port,
+    }
     with closing(Zygote.spawn()) as zygote:
         process = start_private(
-            f"{__name__}:main", [str(zygote.fileno())], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            f"{__name__}:main",
+            [str(zygote.fileno())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             pass_fds=[zygote.fileno()],
-        )  # fmt: skip
+        )
         try:
             for message in messages(process, request):
                 if "row" in message:
@@ -94,9 +100,11 @@ def verify_emulated(
         finally:
             process.stop()
     raise Problem(
-        "dlcp switch verify", "the emulation ended without a word", "its last lines are above",
+        "dlcp switch verify",
+        "the emulation ended without a word",
+        "its last lines are above",
         exit_code=ExitCode.RUN_FAILED,
-    )  # fmt: skip
+    )
 
 
 def main(arguments: list[str]) -> int:
@@ -120,9 +128,14 @@ def _verify(request: dict[str, Any], zygote: Zygote, say: Say) -> None:
     say({"step": [0.0, "bringing the fabric up"]})
     with Fabric(graph, intent, seed=seed, host_settings=host_settings) as fabric:
         rows = verify_fabric(
-            fabric, graph, intent, zygote, seed=seed, every_port=request["every_port"],
+            fabric,
+            graph,
+            intent,
+            zygote,
+            seed=seed,
+            every_port=request["every_port"],
             on_progress=lambda share, text: say({"step": [share, text]}),
-        )  # fmt: skip
+        )
         for row in rows:
             say({"row": vars(row)})
         fabric.verify()

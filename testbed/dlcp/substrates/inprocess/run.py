@@ -61,9 +61,11 @@ def conduct(plan: RunPlan, directory: Path, on_progress: OnProgress) -> RunResul
         else:
             write_rows(directory, name, [])
     result.regime = {
-        "network": "none: one process", "workers": len(spec.workers), "packet_values": PACKET_ELEMENTS,
+        "network": "none: one process",
+        "workers": len(spec.workers),
+        "packet_values": PACKET_ELEMENTS,
         "messages": len(spec.tensors(plan.settings)),
-    }  # fmt: skip
+    }
     result.topology = {}
     result.statistics = {
         "gradient": {"lost_energy_share": trained.lost_energy_share},

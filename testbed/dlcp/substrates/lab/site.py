@@ -150,9 +150,13 @@ class LabSite:
             "softnet_dropped": sum(row["softnet_dropped"] for _, rows in samples.values() for row in rows),
         }
         found = Seen(
-            None, [row for _, rows in samples.values() for row in rows], values, unwatched=dict(UNWATCHED),
-            warnings=lacking(self._plan.settings.kind, self._said), statistics={"agents": self._said},
-        )  # fmt: skip
+            None,
+            [row for _, rows in samples.values() for row in rows],
+            values,
+            unwatched=dict(UNWATCHED),
+            warnings=lacking(self._plan.settings.kind, self._said),
+            statistics={"agents": self._said},
+        )
         self._see_boxes(found)
         self._see_others(found)
         return found

@@ -43,14 +43,20 @@ class Remote:
         self.name = name
         self._login = login
         self._connection = fabric.Connection(
-            login.address, user=login.user, port=login.port, connect_timeout=CONNECT_TIMEOUT_S,
+            login.address,
+            user=login.user,
+            port=login.port,
+            connect_timeout=CONNECT_TIMEOUT_S,
             config=fabric.Config(ssh_config=paramiko.SSHConfig()),  # nobody's own ~/.ssh/config
             connect_kwargs={
-                "key_filename": str(login.key), "allow_agent": False, "look_for_keys": False,
-                "banner_timeout": CONNECT_TIMEOUT_S, "auth_timeout": CONNECT_TIMEOUT_S,
+                "key_filename": str(login.key),
+                "allow_agent": False,
+                "look_for_keys": False,
+                "banner_timeout": CONNECT_TIMEOUT_S,
+                "auth_timeout": CONNECT_TIMEOUT_S,
                 "channel_timeout": CONNECT_TIMEOUT_S,
             },
-        )  # fmt: skip
+        )
         self._connection.client.set_missing_host_key_policy(paramiko.RejectPolicy())
 
     @property

@@ -143,9 +143,16 @@ class LabSubstrate:
         settled = effective[0] if all(one == effective[0] for one in effective) else intent
         boxes = {name: self._lab.switches[name] for name in self._remotes}
         yield from verify_lab(
-            self._hosts, boxes, self._remotes, self._graph, settled, seed=seed, every_port=every_port, logs=logs,
+            self._hosts,
+            boxes,
+            self._remotes,
+            self._graph,
+            settled,
+            seed=seed,
+            every_port=every_port,
+            logs=logs,
             on_progress=on_progress,
-        )  # fmt: skip
+        )
 
     def missing(self, intent: QosIntent) -> list[Problem]:
         """What keeps the switches from being verified for an intent: that they do not hold it."""

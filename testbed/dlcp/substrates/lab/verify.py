@@ -136,7 +136,11 @@ def verify_lab(
     with hosts.agents({host: host for host in graph.hosts}, logs) as agents, FollowedBoxes(boxes, remotes) as followed:
         counters: Counters | None = None if without else followed
         prober = AgentProber(
-            agents, hosts.addresses(), counters, why, watch=lambda: HostsWatch(agents),
+            agents,
+            hosts.addresses(),
+            counters,
+            why,
+            watch=lambda: HostsWatch(agents),
             clock_error_s=CLOCK_FRAMES * FRAME_BYTES * 8 / graph.slowest_host_bps,
-        )  # fmt: skip
+        )
         yield from verify(prober, graph, intent, seed=seed, every_port=every_port, on_progress=on_progress)

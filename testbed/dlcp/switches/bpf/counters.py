@@ -8,8 +8,16 @@ from typing import Any
 from dlcp.model.qos import PRECEDENCES, QUEUES
 from dlcp.switches.bpf.snapshot import Counts, Snapshot
 
-_OWN = ("enqueued", "sent", "dropped_wred", "dropped_tail", "dropped_shared", "dropped_loss", "dropped_unrouted",
-        "marked_ce")  # fmt: skip
+_OWN = (
+    "enqueued",
+    "sent",
+    "dropped_wred",
+    "dropped_tail",
+    "dropped_shared",
+    "dropped_loss",
+    "dropped_unrouted",
+    "marked_ce",
+)
 
 
 class Counters:

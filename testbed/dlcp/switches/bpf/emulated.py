@@ -218,8 +218,11 @@ class EmulatedSwitches:
         """One row for each (host, queue, precedence): what its interface received, sent, and what died under way to it
         on a cut cable (dropped_down, of the received), packets and bytes."""
         found = self._counters(self.hosts)
-        names = ("queue", "precedence", *(f"{what}_{unit}" for what in ("received", "sent", "dropped_down")
-                                          for unit in ("packets", "bytes")))  # fmt: skip
+        names = (
+            "queue",
+            "precedence",
+            *(f"{what}_{unit}" for what in ("received", "sent", "dropped_down") for unit in ("packets", "bytes")),
+        )
         return [
             {"host": host.node} | {name: row[name] for name in names}
             for i, host in enumerate(self.hosts)

@@ -45,8 +45,11 @@ class View:
 
     def hooked_ports(self) -> list[str]:
         """Ports with a program of ours."""
-        return [name for name, link in self.links.items() if not link.is_inner and any(
-            self.ours(name, hook) for hook in _HOOKS)]  # fmt: skip
+        return [
+            name
+            for name, link in self.links.items()
+            if not link.is_inner and any(self.ours(name, hook) for hook in _HOOKS)
+        ]
 
     def inner(self) -> list[Link]:
         """The ends of inner pairs."""

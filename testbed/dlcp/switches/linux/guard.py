@@ -55,10 +55,14 @@ def check_ports(ports: dict[str, WantedPort], management: Iterable[str], found: 
             else:
                 problems += _port_problems(found[name], port, devices)
                 problems += [
-                    Problem(name, f"{one.kind} {one.name} (preference {one.preference}) decides at its egress already",
-                            f"take it off: tc filter del dev {name} egress pref {one.preference}")
-                    for one in beside[name] if not one.is_ours or one.name != EGRESS
-                ]  # fmt: skip
+                    Problem(
+                        name,
+                        f"{one.kind} {one.name} (preference {one.preference}) decides at its egress already",
+                        f"take it off: tc filter del dev {name} egress pref {one.preference}",
+                    )
+                    for one in beside[name]
+                    if not one.is_ours or one.name != EGRESS
+                ]
     if problems:
         raise Problems(problems)
 

@@ -195,9 +195,11 @@ class Ruler:
     def _step_bytes(self, unit: Unit) -> float:
         device = self._device
         steps = {
-            "bytes": 1.0, "kbytes": 1000.0, "percent-of-queue": device.queue_bytes / 100,
+            "bytes": 1.0,
+            "kbytes": 1000.0,
+            "percent-of-queue": device.queue_bytes / 100,
             "percent-of-port": device.port_buffer_bytes / 100,
-        }  # fmt: skip
+        }
         return steps[unit.write]
 
     def _cells(self, size_bytes: float) -> int:

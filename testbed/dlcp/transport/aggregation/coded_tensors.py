@@ -70,6 +70,12 @@ class CodedJob:
 
     def _share(self, tensor: int, worker: int = -1, seed: int = 0, momentum: float = 0.0) -> Share:
         return Share(
-            tensor=tensor, elements=self.tensors[tensor].elements, workers=self.workers, worker=worker, seed=seed,
-            iterations=self.iterations, momentum=momentum, fixed=self.settings.kind != "tcp",
-        )  # fmt: skip
+            tensor=tensor,
+            elements=self.tensors[tensor].elements,
+            workers=self.workers,
+            worker=worker,
+            seed=seed,
+            iterations=self.iterations,
+            momentum=momentum,
+            fixed=self.settings.kind != "tcp",
+        )

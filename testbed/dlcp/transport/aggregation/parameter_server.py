@@ -172,9 +172,12 @@ class Worker(ServedRank):
         self._pushing[tensor] = True
         pull, push = _bounds_of(self._bounds, Leg.PULL, iteration), self._push_bound(iteration, tensor)
         self._endpoint.receive(
-            server, MessageKey(iteration, tensor, Leg.PULL), self.parameters[found.start : found.stop],
-            placement=Placement.KEEP, bound=pull,
-        )  # fmt: skip
+            server,
+            MessageKey(iteration, tensor, Leg.PULL),
+            self.parameters[found.start : found.stop],
+            placement=Placement.KEEP,
+            bound=pull,
+        )
         self._endpoint.send(
             server, MessageKey(iteration, tensor, Leg.PUSH), self.gradient[found.start : found.stop], bound=push
         )
@@ -343,9 +346,14 @@ class Server(ServedRank):
             arrived = self._arrived[tensor][row] if counted else None
             deadline = self._closing.deadline(worker, tensor) if self._closing else None
             self._endpoint.receive(
-                worker, key, self._inbox[tensor][row], placement=placement, bound=bound, deadline=deadline,
+                worker,
+                key,
+                self._inbox[tensor][row],
+                placement=placement,
+                bound=bound,
+                deadline=deadline,
                 contributors=arrived,
-            )  # fmt: skip
+            )
 
 
 def _bounds_of(bounds: Bounds | None, leg: Leg, iteration: int) -> Bound | None:

@@ -276,9 +276,13 @@ class RingAllReduce:
             into = run.shape.chunk(run.data, chunk)
             if leg is Leg.PUSH:
                 self._endpoint.receive(
-                    self._left, key, into, placement=Placement.ADD, bound=run.bound,
+                    self._left,
+                    key,
+                    into,
+                    placement=Placement.ADD,
+                    bound=run.bound,
                     contributors=run.contributors.get(chunk),
-                )  # fmt: skip
+                )
             else:
                 self._endpoint.receive(self._left, key, into, placement=Placement.KEEP, bound=RELIABLE)
 

@@ -40,9 +40,15 @@ class RingWorker(AllReduceWorker):
         super().__init__(tensors, parameters, optimizer, stall_timeout_s, clock)
         self._bounds = bounds
         self._ring = RingAllReduce(
-            endpoint, rank, size, bound=Bound(settings.loss_bound, settings.energy_bound), holes=settings.holes,
-            average=True, note_completions=True, clock=clock,
-        )  # fmt: skip
+            endpoint,
+            rank,
+            size,
+            bound=Bound(settings.loss_bound, settings.energy_bound),
+            holes=settings.holes,
+            average=True,
+            note_completions=True,
+            clock=clock,
+        )
         for number, tensor in enumerate(tensors):
             self._ring.add(number, tensor.elements)
         self._thread.start()

@@ -226,10 +226,14 @@ class TransposeAllReduce:
             self._endpoint.receive(peer, key, result, placement=Placement.KEEP, bound=bound, deadline=deadline)
             return
         self._endpoint.receive(
-            peer, key, shape.inbox[peer], placement=Placement.KEEP if self._holes == "last" else Placement.ZERO,
-            bound=bound, deadline=deadline,
+            peer,
+            key,
+            shape.inbox[peer],
+            placement=Placement.KEEP if self._holes == "last" else Placement.ZERO,
+            bound=bound,
+            deadline=deadline,
             contributors=shape.arrived[peer] if self._holes == "rescale" else None,
-        )  # fmt: skip
+        )
 
     def _begins_s(self, run: _Run, leg: Leg) -> float:
         """When a leg's time begins at this rank: of the second when the first is over. Who owns no chunk sees only the
@@ -308,10 +312,14 @@ class TransposeAllReduce:
         stages = run.stages.values()
         received = sum(stage.bytes for stage in stages)
         return AllReduced(
-            tensor, run.iteration, sum(stage.lost_bytes for stage in stages),
-            sum(stage.lost_energy for stage in stages) / received if received else 0.0, run.resent_bytes,
-            run.stages[Leg.PUSH].start_s, max(stage.end_s for stage in stages),
-        )  # fmt: skip
+            tensor,
+            run.iteration,
+            sum(stage.lost_bytes for stage in stages),
+            sum(stage.lost_energy for stage in stages) / received if received else 0.0,
+            run.resent_bytes,
+            run.stages[Leg.PUSH].start_s,
+            max(stage.end_s for stage in stages),
+        )
 
 
 def others(rank: int, size: int) -> tuple[int, ...]:

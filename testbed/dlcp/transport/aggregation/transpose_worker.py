@@ -44,9 +44,15 @@ class TransposeWorker(AllReduceWorker):
         super().__init__(tensors, parameters, optimizer, stall_timeout_s, clock)
         self.stage_times = None if settings.time_bounds is None else StageTimes(settings.time_bounds)
         self._transpose = TransposeAllReduce(
-            endpoint, rank, size, bounds, holes=settings.holes, at_once=settings.at_once, times=self.stage_times,
+            endpoint,
+            rank,
+            size,
+            bounds,
+            holes=settings.holes,
+            at_once=settings.at_once,
+            times=self.stage_times,
             clock=clock,
-        )  # fmt: skip
+        )
         self._codes: dict[int, tuple[Rotation, Floats]] = {}
         if settings.hadamard:  # a tensor's number is a seed that all ranks know
             self._codes = {

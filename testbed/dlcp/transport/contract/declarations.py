@@ -42,18 +42,29 @@ def declaration(
     push_loss, _ = legs.get(Leg.PUSH, (LossClass.MUST_ARRIVE, RELIABLE))
     bounds = {leg: bound for leg, (loss, bound) in legs.items() if loss.may_lose}
     return Declaration(
-        number, elements, queue,
+        number,
+        elements,
+        queue,
         droppable=droppable if push_loss.may_lose else Droppable.NONE,
         must_arrive=all(loss is LossClass.MUST_ARRIVE for loss, _ in legs.values()),
-        push_bound=bounds.get(Leg.PUSH, RELIABLE), pull_bound=bounds.get(Leg.PULL, RELIABLE),
-        dtype=dtype, variable=variable,
-    )  # fmt: skip
+        push_bound=bounds.get(Leg.PUSH, RELIABLE),
+        pull_bound=bounds.get(Leg.PULL, RELIABLE),
+        dtype=dtype,
+        variable=variable,
+    )
 
 
 def declare_all(endpoint: Endpoint, declarations: Iterable[Declaration]) -> None:
     """Agree tensors with an endpoint. Every rank does so, with the same declarations, before any sends."""
     for each in declarations:
         endpoint.declare(
-            each.number, each.elements, queue=each.queue, droppable=each.droppable, must_arrive=each.must_arrive,
-            push_bound=each.push_bound, pull_bound=each.pull_bound, dtype=each.dtype, variable=each.variable,
-        )  # fmt: skip
+            each.number,
+            each.elements,
+            queue=each.queue,
+            droppable=each.droppable,
+            must_arrive=each.must_arrive,
+            push_bound=each.push_bound,
+            pull_bound=each.pull_bound,
+            dtype=each.dtype,
+            variable=each.variable,
+        )

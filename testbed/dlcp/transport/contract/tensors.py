@@ -88,11 +88,16 @@ def plan_tensors(
     protected_from = front_layers(len(layers), settings)
     return [
         Tensor(
-            start, stop, first, last, owners[i], queues[i],
+            start,
+            stop,
+            first,
+            last,
+            owners[i],
+            queues[i],
             droppable=_droppable(settings.droppable_front if last < protected_from else settings.droppable_back),
         )
         for i, (start, stop, first, last) in enumerate(ranges)
-    ]  # fmt: skip
+    ]
 
 
 def front_layers(layers: int, settings: TransportSettings) -> int:

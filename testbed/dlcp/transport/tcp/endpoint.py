@@ -175,10 +175,14 @@ class TcpEndpoint:
                 info = read_tcp_info(connection.sock)
                 infos.append(info)
                 per_peer[str(peer)] = {
-                    "rto_s": info.rto_s, "rtt_s": info.rtt_s, "cwnd_packets": info.cwnd_packets,
-                    "resent_packets": info.resent_packets, "resent_bytes": info.resent_bytes,
-                    "wire_sent_bytes": info.sent_bytes, "ecn": info.ecn,
-                }  # fmt: skip
+                    "rto_s": info.rto_s,
+                    "rtt_s": info.rtt_s,
+                    "cwnd_packets": info.cwnd_packets,
+                    "resent_packets": info.resent_packets,
+                    "resent_bytes": info.resent_bytes,
+                    "wire_sent_bytes": info.sent_bytes,
+                    "ecn": info.ecn,
+                }
         return {
             "transport": "tcp",
             "sent_bytes": sum(c.sent_bytes for c in self._connections.values()),

@@ -75,8 +75,12 @@ class WatchRing:
             where = "{}:{}".format(*places[self._right])
             log.warning(
                 "rank %d cannot connect to rank %d at %s (%s): the end of a rank is noticed only by its silence. "
-                "Let TCP pass between the ranks", self._rank, self._right, where, error,
-            )  # fmt: skip
+                "Let TCP pass between the ranks",
+                self._rank,
+                self._right,
+                where,
+                error,
+            )
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"dlcp-watch-{self._rank}")
         self._thread.start()
 
@@ -174,8 +178,10 @@ class WatchRing:
             log.warning(
                 "rank %d lost its connection to rank %d, but nothing says that its process has ended: from here on the "
                 "end of a rank may be noticed only by its silence. Does something between the ranks close idle TCP "
-                "connections?", self._rank, link.peer,
-            )  # fmt: skip
+                "connections?",
+                self._rank,
+                link.peer,
+            )
 
     def _has_ended(self, peer: int) -> bool:
         """Whether a rank's process has ended: its port refuses connections."""

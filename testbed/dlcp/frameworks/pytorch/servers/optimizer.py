@@ -200,11 +200,16 @@ class DlcpOptimizer(torch.optim.Optimizer):
         workers, server_numbers = list(range(size)), list(range(size, size + len(homes)))
         own = [number for number, home in zip(server_numbers, homes, strict=True) if home == rank]
         meeting = meet(
-            store_of(self._group, "dlcp-optimizer"), rank, size, options, settings,
+            store_of(self._group, "dlcp-optimizer"),
+            rank,
+            size,
+            options,
+            settings,
             endpoints={rank: set(server_numbers), **{number: set(workers) for number in own}},
-            agreed={"servers": homes, "bucket_bytes": bucket_bytes, "layers": self._flat.layers}, progress="iteration",
+            agreed={"servers": homes, "bucket_bytes": bucket_bytes, "layers": self._flat.layers},
+            progress="iteration",
             timeout=timeout,
-        )  # fmt: skip
+        )
         self._link = meeting.link
         self._shards: list[Shard] = []
         try:
@@ -236,17 +241,29 @@ class DlcpOptimizer(torch.optim.Optimizer):
         for endpoint in self._endpoints.values():
             declare_all(endpoint, declarations)
         self._worker = WatchedWorker(
-            self._endpoints[rank], self._tensors, list(range(size, size + len(homes))), self._flat.values,
-            stall_timeout_s=timeout.total_seconds(), alarm=self._alarm, name=name,
-        )  # fmt: skip
+            self._endpoints[rank],
+            self._tensors,
+            list(range(size, size + len(homes))),
+            self._flat.values,
+            stall_timeout_s=timeout.total_seconds(),
+            alarm=self._alarm,
+            name=name,
+        )
         for number in own:
             update = TorchUpdate(make, self._template, self._tensors, self._flat.entries, self._snapshots.__getitem__)
             self._shards.append(
                 Shard(
-                    self._endpoints[number], self._alarm, self._tensors, number - size, list(range(size)),
-                    self._flat.values, update, self._tally, holes,
+                    self._endpoints[number],
+                    self._alarm,
+                    self._tensors,
+                    number - size,
+                    list(range(size)),
+                    self._flat.values,
+                    update,
+                    self._tally,
+                    holes,
                 )
-            )  # fmt: skip
+            )
 
     def _begin(self, iteration: int) -> None:
         """Keep what an iteration's hyperparameters are for this rank's servers, which may come to it later."""
