@@ -221,6 +221,7 @@ def _shape(rate: str) -> None:
 
 # R104
 @NEEDS_ROOT
+@several_attempts
 def test_a_stretched_wire_carries_the_same_packets_in_the_same_lab_time() -> None:
     lab, stretched = move_over_a_shaped_wire(1.0), move_over_a_shaped_wire(4.0)
     ideal_s = MESSAGES * 278 * 1514 * 8 / SHAPED_BPS
