@@ -16,6 +16,8 @@ from traffic import Sink, at, leaf_spine, name_of, pace, plain, star, together, 
 from dlcp.model.frames import UDP_OVERHEAD_BYTES
 from dlcp.substrates.emulate.fabric import Fabric
 
+pytestmark = pytest.mark.measures
+
 DROPS = ("wred", "tail", "shared", "loss", "down", "unrouted")
 
 

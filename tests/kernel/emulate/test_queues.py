@@ -13,6 +13,8 @@ from traffic import Sink, at, name_of, pace, plain, star, together, tos, udp
 from dlcp.model.frames import UDP_OVERHEAD_BYTES
 from dlcp.model.qos import QosIntent, QueueIntent
 
+pytestmark = pytest.mark.measures
+
 VALID = {(queue, precedence): queue << 3 | precedence << 1 for queue in range(8) for precedence in range(3)}
 
 

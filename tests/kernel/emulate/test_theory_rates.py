@@ -19,6 +19,8 @@ from dlcp.model.frames import UDP_OVERHEAD_BYTES
 from dlcp.model.qos import DropProfile
 from dlcp.model.result import DROP_CAUSES
 
+pytestmark = pytest.mark.measures
+
 RATE_TOLERANCE = 0.005
 """Of the rate. Receive time stamps are the kernel's own; a backlog of n frames of which one is late by 1 ms is off by
 0.1 % in 1 s."""

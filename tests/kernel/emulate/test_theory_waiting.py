@@ -21,6 +21,8 @@ from traffic import plain, star
 
 from dlcp.switches.tc import burst_bytes
 
+pytestmark = pytest.mark.measures
+
 RATE_MBIT = 10
 SERVICE_S = FRAME_BYTES * 8 / (RATE_MBIT * 1e6)
 BURST_S = burst_bytes(RATE_MBIT * 1e6) * 8 / (RATE_MBIT * 1e6)

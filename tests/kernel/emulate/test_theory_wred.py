@@ -19,6 +19,8 @@ from traffic import Sink, at, name_of, pace, profiled, star, together, tos, udp
 
 from dlcp.model.qos import DropProfile
 
+pytestmark = pytest.mark.measures
+
 RATE_MBIT = 20
 MINIMUM, MAXIMUM, PROBABILITY = 30_000, 150_000, 0.8
 QUEUE = 3
