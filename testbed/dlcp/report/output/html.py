@@ -39,7 +39,7 @@ _GROUPS = {
     "messages": ("message_",),
     "messages by leg": ("push_", "pull_"),
     "training": ("final_", "time_to_", "steps_to_"),
-    "losses, drops and marks": ("lost_", "resent_", "dropped_", "marked_"),
+    "losses, drops and marks": ("lost_", "gradient_", "resent_", "dropped_", "marked_"),
 }
 """Table → what the names of its metrics begin with."""
 
