@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from dlcp.patterns.base import Traffic
 from dlcp.transport.aggregation import transpose as all_to_all
 from dlcp.transport.aggregation.ring import connects_to, neighbours
 from dlcp.transport.contract.declarations import declare_all
-from dlcp.transport.contract.endpoint import Endpoint
+from dlcp.transport.contract.endpoint import Completion, Endpoint
 from dlcp.transport.factory import open_endpoint
 
 COOKIE = 0x0123_4567_89AB_CDEF
@@ -38,6 +39,8 @@ def _congestion_control() -> str:
 
 CONGESTION_CONTROL = _congestion_control()
 TCP = TransportSettings(kind="tcp", tcp_congestion_control=CONGESTION_CONTROL)
+DLCP = TransportSettings(kind="dlcp", must_arrive_largest=0.1)
+"""A tenth of the packets of a bounded push must arrive."""
 
 
 WORKER = 1 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw-1").removeprefix("gw"))
@@ -54,6 +57,16 @@ def agree(endpoints: Iterable[Endpoint], pattern: str, traffic: Traffic) -> None
     declarations = pattern_of(pattern).declarations(traffic)
     for endpoint in endpoints:
         declare_all(endpoint, declarations)
+
+
+def take(endpoint: Endpoint, count: int, timeout_s: float = 10.0) -> list[Completion]:
+    """Return so many completions; fails when they have not come in time."""
+    completions: list[Completion] = []
+    deadline_s = time.monotonic() + timeout_s
+    while len(completions) < count:
+        assert time.monotonic() < deadline_s, f"{len(completions)} of {count} completions in {timeout_s} s"
+        completions += endpoint.wait(0.2)
+    return completions
 
 
 def free_port() -> int:

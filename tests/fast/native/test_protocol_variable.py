@@ -20,7 +20,7 @@ MOST = 40 * FULL + 5
 LENGTHS = [1, FULL - 1, FULL, FULL + 1, 2 * FULL, 20 * FULL + 3, MOST - 5, MOST]
 KEY = Key(7, 0)
 BEFORE, COUNTED = 9, 10
-"""What buffers of bytes and of contributors hold before anything comes."""
+"""Content of buffers, of bytes and of contributors, before anything comes."""
 ACK_NOW = lib.DLCP_FLAG_ACK_NOW
 
 
@@ -137,8 +137,8 @@ def test_lengths_differ_from_message_to_message() -> None:
     for length, buffer in zip(lengths, got, strict=True):
         assert np.array_equal(buffer[:length], content(length))
         assert (buffer[length:] == BEFORE).all()
-    told = {(done.key.iteration, done.bytes) for done in world.nodes[1].done}
-    assert told == set(enumerate(lengths))
+    completed = {(done.key.iteration, done.bytes) for done in world.nodes[1].done}
+    assert completed == set(enumerate(lengths))
 
 
 # R116

@@ -1,4 +1,4 @@
-"""What ranks agree with their endpoints follows from the loss classes of a plan, and from nothing else."""
+"""The tensors that ranks agree with their endpoints follow from the loss classes of a plan, and from nothing else."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_what_cannot_be_swept_is_refused(options: tuple, where: str) -> None:  #
 
 
 def cpu_s(pid: int) -> float:
-    """What a process has taken of the CPU so far: fields 14 and 15 of proc_pid_stat(5)."""
+    """CPU time of a process so far: fields 14 and 15 of proc_pid_stat(5)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
-from loopback import TCP, ranks
+from loopback import DLCP, ranks, take
 from virtual_time import MS, NO_LIMIT, US, Key, Node, Packet, World
 
-from dlcp.model.workload import TransportSettings
 from dlcp.transport._native import lib
 from dlcp.transport.contract.endpoint import (
     Bound,
-    Completion,
     Droppable,
     Endpoint,
     Leg,
@@ -21,25 +17,8 @@ from dlcp.transport.contract.endpoint import (
     Placement,
 )
 
-DLCP = TransportSettings(kind="dlcp", must_arrive_largest=0.1)
 SIZES = [1, 3, 1439, 1440, 1441, 250_003]
 PUSH = MessageKey(0, 0, Leg.PUSH)
-
-
-@pytest.fixture(params=[TCP, DLCP], ids=["tcp", "dlcp"])
-def pair(request: pytest.FixtureRequest) -> Iterator[list[Endpoint]]:
-    with ranks(request.param, 1, 1) as endpoints:
-        yield endpoints
-
-
-def take(endpoint: Endpoint, count: int) -> list[Completion]:
-    """Return `count` completions, which loopback delivers within seconds."""
-    completions: list[Completion] = []
-    while len(completions) < count:
-        arrived = endpoint.wait(10)
-        assert arrived, f"{len(completions)} of {count} completions in 10 s"
-        completions += arrived
-    return completions
 
 
 # R113

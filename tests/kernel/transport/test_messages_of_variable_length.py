@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
-from loopback import TCP, ranks
+from loopback import TCP, ranks, take
 
-from dlcp.model.workload import TransportSettings
 from dlcp.transport.contract.endpoint import (
     Bound,
-    Completion,
     Dtype,
     Endpoint,
     Leg,
@@ -21,27 +17,10 @@ from dlcp.transport.contract.endpoint import (
 )
 from dlcp.transport.contract.values import held_as, packets
 
-DLCP = TransportSettings(kind="dlcp", must_arrive_largest=0.1)
 MOST = 50_000
 LENGTHS = [1, 40, 359, 360, 361, MOST, 1440, 1441, 2880, MOST // 20, 7, MOST - 1]
 """Over 20 times as long and as short again, from step to step."""
 KEY = MessageKey(0, 0, Leg.PUSH)
-
-
-@pytest.fixture(params=[TCP, DLCP], ids=["tcp", "dlcp"])
-def pair(request: pytest.FixtureRequest) -> Iterator[list[Endpoint]]:
-    with ranks(request.param, 1, 1) as endpoints:
-        yield endpoints
-
-
-def take(endpoint: Endpoint, count: int) -> list[Completion]:
-    """Return `count` completions, which loopback delivers within seconds."""
-    completions: list[Completion] = []
-    while len(completions) < count:
-        arrived = endpoint.wait(10)
-        assert arrived, f"{len(completions)} of {count} completions in 10 s"
-        completions += arrived
-    return completions
 
 
 @pytest.mark.parametrize("bound", [None, Bound(0.5)])

@@ -7,13 +7,12 @@ import time
 
 import numpy as np
 import pytest
-from loopback import CONGESTION_CONTROL, COOKIE, TCP, address, free_port, ranks, together
+from loopback import CONGESTION_CONTROL, COOKIE, TCP, address, free_port, ranks, take, together
 
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.contract.endpoint import (
     RELIABLE,
     Bound,
-    Completion,
     Dtype,
     Endpoint,
     Leg,
@@ -28,16 +27,6 @@ from dlcp.transport.tcp.handshake import HELLO, MAGIC, VERSION
 
 SETTINGS = TCP
 PUSH0 = MessageKey(0, 0, Leg.PUSH)
-
-
-def take(endpoint: Endpoint, count: int, timeout_s: float = 10.0) -> list[Completion]:
-    """`count` completions, or fail."""
-    found: list[Completion] = []
-    deadline_s = time.monotonic() + timeout_s
-    while len(found) < count:
-        assert time.monotonic() < deadline_s, f"{len(found)} of {count} completions in {timeout_s} s"
-        found += endpoint.wait(0.2)
-    return found
 
 
 def declare(endpoints: list[Endpoint], *elements: int) -> None:

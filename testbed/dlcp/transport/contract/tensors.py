@@ -1,4 +1,4 @@
-"""What a tensor is and how it is tagged: layers → buckets → servers, queues, droppable.
+"""Tensors and their tags: layers → buckets → servers, queues, droppable.
 
 A model's parameters are one flat float32 vector, input side first. A bucket is a range of it and travels as one
 tensor. Everything here is a pure function of its arguments, so every rank and every scheme sees the same buckets.
