@@ -237,7 +237,7 @@ class DlcpOptimizer(torch.optim.Optimizer):
         name = rank_names(size, homes)
         self._endpoints = {number: WatchedEndpoint(one, self._alarm, name) for number, one in meeting.endpoints.items()}
         traffic = Traffic(size, len(homes), self._tensors, settings, iterations=ENDLESS)
-        declarations = ParameterServer("parameter-server").declarations(traffic)
+        declarations = ParameterServer("parameter server").declarations(traffic)
         for endpoint in self._endpoints.values():
             declare_all(endpoint, declarations)
         self._worker = WatchedWorker(
