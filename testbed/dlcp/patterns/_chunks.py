@@ -14,7 +14,8 @@ from dlcp.transport.contract.values import packets
 
 @dataclass(frozen=True)
 class Chunk:
-    """A chunk that is not empty. owner: the rank that bears its number. number: of the endpoint's tensor.
+    """A chunk that is not empty. owner: the rank that bears its number. number: of the endpoint's tensor. start: the
+    place in the tensor of its first element.
 
     largest_packets: of the tensor's largest chunk. All its chunks are of one loss class.
     """
@@ -22,6 +23,7 @@ class Chunk:
     tensor: int
     owner: int
     number: int
+    start: int
     elements: int
     largest_packets: int
 
@@ -39,4 +41,4 @@ def chunks_of(traffic: Traffic) -> Iterator[Chunk]:
         largest = max(packets(stop - start) for start, stop in places)
         for owner, (start, stop) in enumerate(places):
             if start < stop:
-                yield Chunk(index, owner, index * size + owner, stop - start, largest)
+                yield Chunk(index, owner, index * size + owner, start, stop - start, largest)

@@ -87,9 +87,10 @@ class Message:
 
     source, destination: ranks. number, leg, step: as in its MessageKey (step: see there). tensor: the bucket that it
     belongs to, an index into Traffic.tensors. elements: how many values of dtype travel, at most where the length is
-    variable. tensor_bytes: float32 bytes of the gradient that it stands for; where several messages stand for the same
-    ones in turn, the first one's only. loss: its class; this is the only place that decides it. queue: the switch
-    queue; None: its tensor's. Messages of the same number and leg differ in source, destination and step only.
+    variable. start: where values travel as they are, the place in the tensor of the first. tensor_bytes: float32 bytes
+    of the gradient that it stands for; where several messages stand for the same ones in turn, the first one's only.
+    loss: its class; this is the only place that decides it. queue: the switch queue; None: its tensor's. Messages of
+    the same number and leg differ in source, destination, step and start only.
     """
 
     source: int
@@ -104,6 +105,7 @@ class Message:
     dtype: Dtype = "float32"
     variable: bool = False
     queue: int | None = None
+    start: int = 0
 
     @property
     def size_bytes(self) -> int:

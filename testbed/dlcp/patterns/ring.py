@@ -65,6 +65,7 @@ class Ring(Pattern):
                         chunk.size_bytes,
                         step=step,
                         loss=loss_class,
+                        start=chunk.start,
                     )
 
     def agreed_bound(self, traffic: Traffic, message: Message, iteration: int) -> Bound:

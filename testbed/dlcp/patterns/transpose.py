@@ -56,6 +56,7 @@ class Transpose(Pattern):
                         chunk.elements,
                         chunk.size_bytes,
                         loss=traffic.unless_few(loss, chunk.largest_packets),
+                        start=chunk.start,
                     )
 
     def worker(self, place: Place) -> GradientWorker:

@@ -13,7 +13,7 @@ from dlcp.model.masks import RECORDED, MaskSettings, Order, Spread
 from dlcp.model.qos import QosIntent
 from dlcp.model.units import Fraction
 from dlcp.model.workload import HostSettings, Job, Training, TransportSettings, Workload
-from dlcp.patterns import names_where, pattern_of
+from dlcp.patterns import pattern_of
 from dlcp.schemes.base import Scheme, UnfitError
 
 
@@ -27,7 +27,8 @@ class Masked(Scheme):
     )
     mechanism: ClassVar[str] = (
         "All workers of a real job train in one process; each worker's gradient is cut into the packets that would "
-        "carry it, a rule says which are lost, and a lost packet's values count as zero in the sum."
+        "carry it, a rule says which are lost of what it sends, and a lost packet's values count as zero in the sum. "
+        "In a ring a packet carries a sum: with it the gradients of all ranks before are lost, too."
     )
     kind: ClassVar[Literal["tcp", "dlcp", "masked"]] = "masked"
     needs_network: ClassVar[bool] = False
@@ -81,9 +82,9 @@ class Masked(Scheme):
         if not isinstance(workload, Training):
             what = f"workload {workload.name} only waits for its compute: there is nothing that loss could harm"
             raise UnfitError("loss", what, "a workload of kind training")
-        if not pattern_of(job.pattern).sums_at_servers:
-            what = f"gradients are summed as a parameter server does, not by pattern {job.pattern}"
-            raise UnfitError("holes", what, f"pattern: {names_where(lambda other: other.sums_at_servers)}")
+        pattern = pattern_of(job.pattern)
+        if self.holes == "last" and pattern.no_last_gradient:
+            raise UnfitError("holes", f"{pattern.a_name} {pattern.no_last_gradient}", "zero or rescale")
         if self.spread in ("in-turn", "one-worker") and self.loss * len(job.workers) > 1:
             what = f"one of {len(job.workers)} workers cannot lose what all lose together at {self.loss:g}"
             raise UnfitError("spread", what, f"a loss of at most 1/{len(job.workers)}")

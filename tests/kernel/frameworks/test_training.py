@@ -116,12 +116,11 @@ def test_training__equals_the_same_steps_in_one_process(
     assert len(set(rows)) == STEPS, "both workers hold the same bits after every iteration"
     assert all(compute_s > 0 for compute_s in result.iterations["compute_s"])
     assert len(result.messages["job"]) == STEPS * messages_an_iteration(found, found.tensors(settings), settings)
-    if pattern == "parameter-server":
-        masked = TransportSettings(kind="masked", must_arrive_below_packets=0, mask=MaskSettings(loss=0.0))
-        in_process = InProcessJob(found, masked).run(lambda done: None)
-        checksums = in_process.iterations["parameters_crc32"]
-        assert checksums == result.iterations["parameters_crc32"], "the same bits, without a network"
-        assert in_process.training["accuracy"] == training["accuracy"]
+    masked = TransportSettings(kind="masked", must_arrive_below_packets=0, mask=MaskSettings(loss=0.0))
+    in_process = InProcessJob(found, masked).run(lambda done: None)
+    checksums = in_process.iterations["parameters_crc32"]
+    assert checksums == result.iterations["parameters_crc32"], "the same bits, without a network"
+    assert in_process.training["accuracy"] == training["accuracy"]
 
 
 @pytest.mark.parametrize("time_dilation", [1.0, 3.0])

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -15,6 +15,7 @@ from extras import needs
 from test_execute import Silent, fine
 
 from dlcp.agents.job_spec import JobSpec
+from dlcp.agents.process.inprocess_exchange import Exchange, Exchanges, Pushed, RanksInProcess
 from dlcp.agents.process.inprocess_job import InProcessJob, Trained
 from dlcp.datasets import fashion_mnist
 from dlcp.errors import Problem
@@ -32,8 +33,12 @@ from dlcp.runner.running.execute import execute
 from dlcp.runner.running.record_masks import record_masks
 from dlcp.substrates.inprocess.substrate import InProcess
 from dlcp.substrates.run_plan import plan_run
+from dlcp.transport.aggregation.loss_masks import Lost
+from dlcp.transport.contract.endpoint import Floats
+from dlcp.transport.contract.packing import Packing
 from experiments import document, small, write
 
+Holes = Literal["zero", "rescale", "last"]
 WORKERS, ITERATIONS = 3, 8
 
 
@@ -58,10 +63,19 @@ def ready_with(folder: Path, *schemes: dict[str, Any], **changes: Any) -> Ready:
     return ready(write(folder, content))
 
 
+def masked(holes: Holes = "zero", **mask: object) -> TransportSettings:
+    mask_settings = MaskSettings.model_validate(mask)
+    return TransportSettings(kind="masked", must_arrive_below_packets=0, holes=holes, mask=mask_settings)
+
+
 def trained(found: Plan, **mask: object) -> tuple[JobSpec, Trained]:
     spec = plan_run(found.cells[0].run).spec
-    settings = TransportSettings(kind="masked", must_arrive_below_packets=0, mask=MaskSettings.model_validate(mask))
-    return spec, InProcessJob(spec, settings).run(lambda done: None)
+    return spec, InProcessJob(spec, masked(**mask)).run(lambda done: None)
+
+
+def among_equals(found: Plan, pattern: str) -> JobSpec:
+    """Return the job's spec with a pattern that has no servers."""
+    return plan_run(found.cells[0].run).spec.model_copy(update={"pattern": pattern, "servers": ()})
 
 
 @pytest.fixture
@@ -94,6 +108,74 @@ def test_training__losing_everything_leaves_the_parameters_as_they_were(tiny: Pl
     _, found = trained(tiny, loss=1.0)
     assert len(set(found.iterations["parameters_crc32"])) == 1
     assert found.lost_energy_share == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("holes", ["zero", "rescale", "last"])
+def test_exchange__ranks_leave_the_bits_of_the_sum_at_once(tiny: Plan, holes: Holes) -> None:
+    spec = plan_run(tiny.cells[0].run).spec
+    settings = masked(holes, loss=0.3, order="large-first")
+    at_once = InProcessJob(spec, settings).run(lambda done: None)
+    ranks = InProcessJob(spec, settings, RanksInProcess).run(lambda done: None)
+    assert ranks.iterations["parameters_crc32"] == at_once.iterations["parameters_crc32"]
+    assert ranks.training == at_once.training
+    assert ranks.lost_energy_share == pytest.approx(at_once.lost_energy_share, rel=1e-6)
+    for name, values in at_once.messages.items():
+        if name == "lost_energy_share":
+            np.testing.assert_allclose(ranks.messages[name], values, rtol=1e-6)
+        else:
+            np.testing.assert_array_equal(np.array(ranks.messages[name]), np.array(values), err_msg=name)
+
+
+@pytest.mark.parametrize("pattern", ["ring", "transpose"])
+def test_pattern__without_servers_loses_of_what_each_worker_sends(tiny: Plan, pattern: str) -> None:
+    spec = among_equals(tiny, pattern)
+    found = InProcessJob(spec, masked(loss=0.25)).run(lambda done: None)
+    again = InProcessJob(spec, masked(loss=0.25)).run(lambda done: None)
+    crc32 = found.iterations["parameters_crc32"]
+    assert crc32 == again.iterations["parameters_crc32"], "whatever thread came first"
+    by_worker = np.array(crc32).reshape(WORKERS, ITERATIONS)
+    assert (by_worker == by_worker[0]).all(), "results lose nothing"
+    sizes, lost = np.array(found.messages["bytes"]), np.array(found.messages["lost_bytes"])
+    assert sizes.sum() == ITERATIONS * (WORKERS - 1) * spec.elements * 4, "nobody sends its own chunk"
+    assert lost.sum() == pytest.approx(0.25 * sizes.sum(), rel=0.05)
+    assert found.lost_energy_share == pytest.approx(0.25, abs=0.15), "some packets hold much of it"
+
+
+def test_pattern__a_loss_in_a_ring_takes_more_than_the_gradient_of_its_sender(tiny: Plan) -> None:
+    """All is lost of what one worker sends. In a transpose that is one gradient; in a ring the sum up to it."""
+    losses = {"loss": 1 / WORKERS, "spread": "one-worker"}
+    kept = {}
+    for pattern in ("ring", "transpose"):
+        seen: list[float] = []
+        exchange = watching(seen)
+        InProcessJob(among_equals(tiny, pattern), masked(**losses), exchange).run(lambda done: None)
+        kept[pattern] = sum(seen) / len(seen)
+    size = WORKERS
+    others = (size - 1) / size  # of each chunk but its own, the unlucky one's gradient is missing
+    assert kept["transpose"] == pytest.approx(1 - others / size, abs=0.01)
+    assert kept["ring"] == pytest.approx(1 - sum(range(1, size)) / size**2, abs=0.01)
+
+
+def watching(seen: list[float]) -> Exchanges:
+    """Gradients of ones, so that a step of the parameters tells which share of all gradients took part in it."""
+
+    def exchange(spec: JobSpec, settings: TransportSettings, parameters: Floats, packing: Packing) -> Exchange:
+        plain = spec.model_copy(update={"learning_rate": 1.0, "momentum": 0.0, "iterations": 10**6})
+        inner = RanksInProcess(plain, settings, parameters, packing)
+        step = inner.step
+
+        def one(iteration: int, rows: Floats, lost: Lost) -> Pushed:
+            before = parameters.copy()
+            rows[:] = 1.0
+            pushed = step(iteration, rows, lost)
+            moved = before - parameters
+            seen.append(float(moved.mean() / moved.max()))
+            return pushed
+
+        inner.step = one  # type: ignore[method-assign]
+        return inner
+
+    return exchange
 
 
 def test_training__a_lower_rate_is_another_training(tiny: Plan) -> None:

@@ -1,4 +1,4 @@
-"""Endpoints of either transport, for tests of what is alike over both."""
+"""Endpoints of every transport, for tests of what is alike over all of them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from collections.abc import Iterator
 import pytest
 from loopback import DLCP, TCP, ranks
 
+from dlcp.model.workload import TransportSettings
 from dlcp.transport.contract.endpoint import Endpoint
+from dlcp.transport.in_process import InProcessNetwork
 
 
-@pytest.fixture(params=[TCP, DLCP], ids=["tcp", "dlcp"])
+@pytest.fixture(params=[TCP, DLCP, None], ids=["tcp", "dlcp", "in-process"])
 def pair(request: pytest.FixtureRequest) -> Iterator[list[Endpoint]]:
     """A worker and a server."""
-    with ranks(request.param, 1, 1) as endpoints:
+    settings: TransportSettings | None = request.param
+    if settings is None:
+        yield list(InProcessNetwork(range(2)).endpoints.values())
+        return
+    with ranks(settings, 1, 1) as endpoints:
         yield endpoints

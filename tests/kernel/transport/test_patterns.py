@@ -18,6 +18,7 @@ from wire_and_plan import assert_left, assert_wire_is_plan
 import dlcp
 from dlcp import patterns
 from dlcp.agents.job_spec import JobSpec, LayerWork
+from dlcp.agents.process.inprocess_exchange import pushes_of
 from dlcp.model.replicas import drift_lasts
 from dlcp.model.workload import Compression, Job, PhaseBound, TransportSettings
 from dlcp.patterns import names, names_where, pattern_of
@@ -253,6 +254,11 @@ def test_guide__its_job_is_planned_and_unfit_schemes_are_refused(guide_pattern: 
         "`pattern`: workers sum among themselves, this job has the pattern all-gather",
         "`slice`: P3 schedules pushes to parameter servers; job of small is an all-gather",
     ]
+
+
+def test_guide__masks_are_refused_where_nothing_may_be_lost(guide_pattern: str) -> None:
+    with pytest.raises(ValueError, match="nothing may be lost of the gradients of an all-gather"):
+        pushes_of(spec_of(guide_pattern), TransportSettings(kind="masked", must_arrive_below_packets=0))
 
 
 @pytest.mark.parametrize("pattern", names())

@@ -40,6 +40,16 @@ def packets(elements: int, dtype: Dtype = "float32") -> int:
     return -(-elements // packet_elements(dtype))
 
 
+def packet_energy(values: Values, dtype: Dtype) -> npt.NDArray[np.float64]:
+    """Return Σ x² of each packet's elements, (packets,); zeros for bytes, which have none."""
+    count, width = packets(values.size, dtype), packet_elements(dtype)
+    if dtype == "uint8":
+        return np.zeros(count)
+    rows = np.zeros((count, width), np.float32)
+    rows.reshape(-1)[: values.size] = _from_bfloat16(values) if dtype == "bfloat16" else values
+    return np.asarray(np.einsum("pe,pe->p", rows, rows), np.float64)
+
+
 def check_placement(key: MessageKey, dtype: Dtype, placement: Placement) -> None:
     """Raise ValueError where what arrives cannot be placed so: uint8 is not added."""
     if dtype == "uint8" and placement is Placement.ADD:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from dlcp.model.workload import TransportSettings
+from dlcp.transport.contract.agreed_tensors import UNKNOWN, AgreedTensor, AgreedTensors
 from dlcp.transport.contract.endpoint import (
     RELIABLE,
     Bound,
@@ -31,7 +32,7 @@ from dlcp.transport.contract.endpoint import (
     TransportError,
     Values,
 )
-from dlcp.transport.contract.values import check_placement, held_as, packets
+from dlcp.transport.contract.values import check_placement, element_bytes
 from dlcp.transport.tcp import handshake
 from dlcp.transport.tcp.connection import Connection, FrameError, frame, has_come
 from dlcp.transport.tcp.posted_receive import Posting
@@ -77,8 +78,7 @@ class TcpEndpoint:
     ) -> None:
         self._identity = handshake.Identity(rank, job_cookie)
         self._settings = settings
-        self._shapes: dict[int, tuple[int, Dtype]] = {}
-        self._variable: set[int] = set()
+        self._agreed = AgreedTensors()
         self._postings: dict[tuple[int, MessageKey], Posting] = {}
         self._completions: deque[Completion] = deque()
         self._changed = threading.Condition()
@@ -111,9 +111,7 @@ class TcpEndpoint:
         variable: bool = False,
     ) -> None:
         """Agree a tensor's size. TCP delivers everything in one queue, so the rest has no effect here."""
-        self._shapes[tensor] = elements, dtype
-        if variable:
-            self._variable.add(tensor)
+        self._agreed[tensor] = AgreedTensor(elements, dtype, variable)
 
     def receive(
         self,
@@ -126,7 +124,7 @@ class TcpEndpoint:
         deadline: Deadline | tuple[Deadline, ...] | None = None,
         contributors: Counts | None = None,
     ) -> None:
-        _, dtype = self._agreed(key, buffer, contributors)
+        dtype = self._agreed.fitting(key, buffer, contributors).dtype
         check_placement(key, dtype, placement)
         if not buffer.flags.writeable:
             raise ValueError(f"the buffer for tensor {key.tensor} is read-only")
@@ -147,7 +145,7 @@ class TcpEndpoint:
         bound: Bound | None = None,
         contributors: Counts | None = None,
     ) -> None:
-        self._agreed(key, data, contributors, shorter=key.tensor in self._variable)
+        self._agreed.fitting(key, data, contributors, to_send=True)
         counts = None if contributors is None else memoryview(contributors.tobytes())
         message = frame(key, data.view(np.uint8).data, counts, time.monotonic())
         with self._changed:
@@ -264,24 +262,6 @@ class TcpEndpoint:
             )
 
     # The driving thread's side; the lock is held.
-
-    def _agreed(
-        self, key: MessageKey, array: Values, contributors: Counts | None, *, shorter: bool = False
-    ) -> tuple[int, Dtype]:
-        """The tensor's elements and dtype; ValueError unless the arrays are what was declared, or may be shorter."""
-        shape = self._shapes.get(key.tensor)
-        if shape is None:
-            raise ValueError(f"tensor {key.tensor} was not declared")
-        elements, dtype = shape
-        fits = array.shape == (elements,) or (shorter and array.ndim == 1 and 0 < array.size < elements)
-        if not fits or array.dtype != held_as(dtype) or not array.flags.c_contiguous:
-            kind = f"{dtype} (as {held_as(dtype)})" if dtype == "bfloat16" else dtype
-            raise ValueError(f"tensor {key.tensor} has {elements} contiguous {kind}, not {array.shape} {array.dtype}")
-        wanted = packets(elements, dtype)
-        if contributors is not None and (contributors.shape != (wanted,) or contributors.dtype != np.uint16):
-            what = f"{contributors.dtype} {contributors.shape}"
-            raise ValueError(f"tensor {key.tensor} has {wanted} packets: as many uint16, not {what}")
-        return shape
 
     def _let_go(self, free: list[tuple[int, Outgoing]]) -> None:
         for peer, message in free:
@@ -404,12 +384,10 @@ class TcpEndpoint:
             self._fill(connection)
 
     def _lookup(self, peer: int, key: MessageKey, size_bytes: int) -> Posting | None:
-        elements, dtype = self._shapes.get(key.tensor, (0, "float32"))
-        element_bytes = held_as(dtype).itemsize
-        expected = elements * element_bytes
-        fits = size_bytes == expected or (
-            key.tensor in self._variable and size_bytes < expected and size_bytes % element_bytes == 0
-        )
+        elements, dtype, variable = self._agreed.get(key.tensor, UNKNOWN)
+        bytes_each = element_bytes(dtype)
+        expected = elements * bytes_each
+        fits = size_bytes == expected or (variable and size_bytes < expected and size_bytes % bytes_each == 0)
         if not fits or not size_bytes:
             raise FrameError(f"a frame of {_name(key)} carries {size_bytes} bytes, agreed were {expected}")
         with self._changed:
