@@ -8,18 +8,19 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 from dlcp.model.workload import TransportSettings
 from dlcp.patterns import pattern_of
-from dlcp.patterns.base import Traffic
+from dlcp.patterns.base import PlannedTerms, Traffic
 from dlcp.transport.aggregation import transpose as all_to_all
 from dlcp.transport.aggregation.ring import connects_to, neighbours
 from dlcp.transport.contract.declarations import declare_all
 from dlcp.transport.contract.endpoint import Completion, Endpoint
+from dlcp.transport.contract.mailbox import Mailbox
 from dlcp.transport.factory import open_endpoint
 
 COOKIE = 0x0123_4567_89AB_CDEF
@@ -57,6 +58,13 @@ def agree(endpoints: Iterable[Endpoint], pattern: str, traffic: Traffic) -> None
     declarations = pattern_of(pattern).declarations(traffic)
     for endpoint in endpoints:
         declare_all(endpoint, declarations)
+
+
+def mailboxes(endpoints: Sequence[Endpoint], pattern: str, traffic: Traffic) -> list[Mailbox]:
+    """Agree the tensors of a job at all ranks; return the ranks' mailboxes."""
+    agree(endpoints, pattern, traffic)
+    terms = PlannedTerms(pattern_of(pattern), traffic)
+    return [Mailbox(endpoint, terms) for endpoint in endpoints]
 
 
 def take(endpoint: Endpoint, count: int, timeout_s: float = 10.0) -> list[Completion]:

@@ -16,10 +16,10 @@ from dlcp.model.workload import TransportSettings
 from dlcp.transport.aggregation.coded_tensors import CodedJob
 from dlcp.transport.aggregation.interfaces import GradientServer, GradientWorker
 from dlcp.transport.contract.bounds import Bounds
-from dlcp.transport.contract.clock import HOST_CLOCK, Clock
 from dlcp.transport.contract.declarations import Declaration, declaration
-from dlcp.transport.contract.endpoint import RELIABLE, Bound, Dtype, Endpoint, Floats, Leg
+from dlcp.transport.contract.endpoint import RELIABLE, Bound, Dtype, Floats, Leg
 from dlcp.transport.contract.loss_class import LossClass, unless_few
+from dlcp.transport.contract.mailbox import Mailbox
 from dlcp.transport.contract.optimizer import Sgd
 from dlcp.transport.contract.tensors import Tensor
 from dlcp.transport.contract.values import element_bytes
@@ -122,18 +122,35 @@ class Message:
 class Place:
     """A rank that is about to take part: what it is told, and its own parameters (the same values at every rank).
 
-    optimizer: what is applied to the mean gradient. record_holes: note which packets of each push never came.
-    clock: where its worker or server reads the time; no other clock is read.
+    mailbox: for its messages, with the clock by which it reads the time; no other clock is read. optimizer: what is
+    applied to the mean gradient. record_holes: note which packets of each push never came.
     """
 
     traffic: Traffic
     rank: int
-    endpoint: Endpoint
+    mailbox: Mailbox
     parameters: Floats
     optimizer: Sgd
     seed: int
     record_holes: bool = False
-    clock: Clock = HOST_CLOCK
+
+
+class PlannedTerms:
+    """What the messages of a job may lose, as its pattern plans them: the Terms of its mailboxes."""
+
+    def __init__(self, pattern: Pattern, traffic: Traffic) -> None:
+        announced = (message for _, message in pattern.announcements(traffic))
+        self._pattern = pattern
+        self._traffic = traffic
+        self._messages = {(one.number, one.leg): one for one in chain(pattern.messages(traffic), announced)}
+
+    def bound(self, number: int, leg: Leg, iteration: int) -> Bound:
+        """See Terms. ValueError for a message that is not planned."""
+        message = self._messages.get((number, leg))
+        if message is None:
+            name = self._pattern.a_name
+            raise ValueError(f"the plan of {name} has no message of number {number} on the {leg.name.lower()} leg")
+        return self._pattern.agreed_bound(self._traffic, message, iteration)
 
 
 class Pattern(ABC):

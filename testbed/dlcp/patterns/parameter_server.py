@@ -92,24 +92,22 @@ class ParameterServer(Pattern):
         from dlcp.transport.aggregation.parameter_server import Worker
 
         traffic, settings, tensors = place.traffic, place.traffic.settings, place.traffic.tensors
-        servers, bounds = traffic.server_ranks, traffic.bounds
+        servers = traffic.server_ranks
         if settings.compression is not None:
             job, update = traffic.coded, place.optimizer
             compressors = job.compressors(place.rank, place.seed, update.momentum)
             return CompressedWorker(
-                place.endpoint,
+                place.mailbox,
                 job,
                 compressors,
                 servers,
                 place.parameters,
                 job.update(update),
-                bounds=bounds,
-                clock=place.clock,
             )
         if settings.phases is not None:
-            rule = settings.phases
-            return PhaseWorker(place.endpoint, tensors, servers, place.parameters, rule, bounds, clock=place.clock)
-        return Worker(place.endpoint, tensors, servers, place.parameters, bounds=bounds, clock=place.clock)
+            rule, iterations = settings.phases, traffic.iterations
+            return PhaseWorker(place.mailbox, tensors, servers, place.parameters, rule, iterations)
+        return Worker(place.mailbox, tensors, servers, place.parameters)
 
     def server(self, place: Place) -> GradientServer:
         """Make the server that the settings' compression or phases need, or the plain one."""
@@ -119,37 +117,34 @@ class ParameterServer(Pattern):
         from dlcp.transport.aggregation.parameter_server import Server
 
         traffic, settings, tensors = place.traffic, place.traffic.settings, place.traffic.tensors
-        workers, bounds = traffic.worker_ranks, traffic.bounds
+        workers = traffic.worker_ranks
         index = place.rank - traffic.workers
         if settings.compression is not None:
             job = traffic.coded
             compressors = job.compressors(-1, place.seed, 0.0)
-            return CompressedServer(place.endpoint, job, compressors, index, workers, bounds=bounds, clock=place.clock)
+            return CompressedServer(place.mailbox, job, compressors, index, workers)
         if settings.phases is not None:
             return PhaseServer(
-                place.endpoint,
+                place.mailbox,
                 tensors,
                 index,
                 workers,
                 place.parameters,
                 place.optimizer,
                 settings.phases,
-                bounds,
+                traffic.iterations,
                 record_holes=place.record_holes,
-                clock=place.clock,
             )
         return Server(
-            place.endpoint,
+            place.mailbox,
             tensors,
             index,
             workers,
             place.parameters,
             place.optimizer,
-            bounds=bounds,
             holes=settings.holes,
             record_holes=place.record_holes,
             closing=EarlyClosing(settings.early_close) if settings.early_close else None,
-            clock=place.clock,
         )
 
 

@@ -85,15 +85,13 @@ class Ring(Pattern):
 
         traffic = place.traffic
         return RingWorker(
-            place.endpoint,
+            place.mailbox,
             traffic.tensors,
             place.rank,
             traffic.workers,
             place.parameters,
             place.optimizer,
-            traffic.settings,
-            bounds=traffic.bounds,
-            clock=place.clock,
+            traffic.settings.holes,
         )
 
 

@@ -65,15 +65,13 @@ class Transpose(Pattern):
 
         traffic = place.traffic
         return TransposeWorker(
-            place.endpoint,
+            place.mailbox,
             traffic.tensors,
             place.rank,
             traffic.workers,
             place.parameters,
             place.optimizer,
             traffic.settings,
-            traffic.bounds,
-            clock=place.clock,
         )
 
 

@@ -16,6 +16,7 @@ from dlcp.transport.aggregation.ring import RingAllReduce
 from dlcp.transport.contract.declarations import Declaration, declaration, declare_all
 from dlcp.transport.contract.endpoint import RELIABLE, Bound, Droppable, Leg
 from dlcp.transport.contract.loss_class import LossClass, unless_few
+from dlcp.transport.contract.mailbox import Mailbox
 from dlcp.transport.contract.tensors import Tensor, plan_tensors
 
 MUST_ARRIVE, RELIABLE_CLASS, BOUNDED, LAST = LossClass
@@ -101,7 +102,7 @@ def test_ring__agrees_the_same_with_and_without_a_plan(size: int) -> None:
     planned = pattern_of("ring").declarations(traffic)
     endpoint = Noting()
     bound = Bound(SETTINGS.loss_bound, SETTINGS.energy_bound)
-    ring = RingAllReduce(endpoint, 0, size, bound=bound)  # type: ignore[arg-type]
+    ring = RingAllReduce(Mailbox(endpoint), 0, size, bound=bound)  # type: ignore[arg-type]
     for number, tensor in enumerate(tensors):
         few = {each.must_arrive for each in planned if each.number // size == number}
         loss = MUST_ARRIVE if few == {True} else BOUNDED

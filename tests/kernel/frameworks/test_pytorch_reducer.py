@@ -14,6 +14,7 @@ from dlcp.frameworks.pytorch.reducer import MAX_TENSORS, SLOTS, Reducer, Span
 from dlcp.model.workload import TransportSettings
 from dlcp.transport.aggregation.ring import RingAllReduce
 from dlcp.transport.contract.endpoint import RELIABLE, TransportError
+from dlcp.transport.contract.mailbox import Mailbox
 from dlcp.transport.dlcp_endpoint import DlcpEndpoint
 
 ELEMENTS = 10_000
@@ -80,7 +81,7 @@ def test_numbers_for_shapes__do_not_depend_on_the_number_of_ranks() -> None:
     """A bucket of a gradient is one segment each, or a few."""
     with loopback.ring(TransportSettings(kind="dlcp"), 1) as (endpoint,):
         for size in (4, 512, 1024):
-            each = RingAllReduce(endpoint, 0, size, shared_numbers=True).numbers_each
+            each = RingAllReduce(Mailbox(endpoint), 0, size, shared_numbers=True).numbers_each
             assert MAX_TENSORS // (SLOTS * each) > 5_000
 
 

@@ -9,14 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from coding import METHODS, Bench, known_knobs
-from loopback import TCP, agree, ranks, together
+from loopback import TCP, mailboxes, ranks, together
 
 from dlcp.model.workload import Compression, TransportSettings
 from dlcp.patterns.base import Traffic
 from dlcp.transport.aggregation.coded_tensors import CodedJob
 from dlcp.transport.aggregation.compressed_server import CompressedServer, CompressedWorker
 from dlcp.transport.compression import compressor_class
-from dlcp.transport.contract.bounds import Bounds
 from dlcp.transport.contract.endpoint import Completion, Endpoint, Floats, Leg, TransportError
 from dlcp.transport.contract.optimizer import Sgd
 from dlcp.transport.contract.tensors import plan_tensors
@@ -48,20 +47,18 @@ def train(endpoints: list[Endpoint], job: CodedJob) -> tuple[list[list[Floats]],
     """Each worker's parameters after each iteration, the servers' completions, and the first worker."""
     elements = job.tensors[-1].stop
     worker_ranks, server_ranks = list(range(WORKERS)), list(range(WORKERS, WORKERS + SERVERS))
-    bounds = Bounds(job.settings, ITERATIONS)
-    agree(endpoints, "parameter-server", Traffic(WORKERS, SERVERS, job.tensors, job.settings, ITERATIONS))
+    traffic = Traffic(WORKERS, SERVERS, job.tensors, job.settings, ITERATIONS)
+    boxes = mailboxes(endpoints, "parameter-server", traffic)
     servers = [
-        CompressedServer(
-            endpoints[rank], job, job.compressors(-1, SEED, 0.0), index, worker_ranks, bounds=bounds, stall_timeout_s=10
-        )
+        CompressedServer(boxes[rank], job, job.compressors(-1, SEED, 0.0), index, worker_ranks, stall_timeout_s=10)
         for index, rank in enumerate(server_ranks)
     ]
     for server in servers:
         server.expect_first()
     workers = [
         CompressedWorker(
-            endpoints[rank], job, job.compressors(rank, SEED, OPTIMIZER.momentum), server_ranks, initial(elements),
-            job.update(OPTIMIZER), bounds=bounds, stall_timeout_s=10,
+            boxes[rank], job, job.compressors(rank, SEED, OPTIMIZER.momentum), server_ranks, initial(elements),
+            job.update(OPTIMIZER), stall_timeout_s=10,
         )
         for rank in worker_ranks
     ]  # fmt: skip
@@ -172,9 +169,10 @@ def test_worker__whose_server_is_gone_says_so() -> None:
     job = coded_job("topk")
     with ranks(TCP, 1, 1) as endpoints:
         alone = replace(job, workers=1)
-        agree([endpoints[0]], "parameter-server", Traffic(1, 1, job.tensors, job.settings, ITERATIONS))
+        traffic = Traffic(1, 1, job.tensors, job.settings, ITERATIONS)
+        (box,) = mailboxes([endpoints[0]], "parameter-server", traffic)
         worker = CompressedWorker(
-            endpoints[0], alone, alone.compressors(0, SEED, 0.0), [1, 1], initial(job.tensors[-1].stop), OPTIMIZER,
+            box, alone, alone.compressors(0, SEED, 0.0), [1, 1], initial(job.tensors[-1].stop), OPTIMIZER,
             stall_timeout_s=10,
         )  # fmt: skip
         endpoints[1].close()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from loopback import TCP, agree, ranks, together
+from loopback import TCP, mailboxes, ranks, together
 
 from dlcp.model.workload import TransportSettings
 from dlcp.patterns.base import Traffic
@@ -56,18 +56,17 @@ def train(
     """Each worker's parameters after each iteration, and the servers."""
     elements = tensors[-1].stop
     worker_ranks, server_ranks = list(range(WORKERS)), list(range(WORKERS, WORKERS + count))
-    agree(endpoints, "parameter-server", Traffic(WORKERS, count, tensors, LOSSLESS[0], optimizer.iterations))
+    traffic = Traffic(WORKERS, count, tensors, LOSSLESS[0], optimizer.iterations)
+    boxes = mailboxes(endpoints, "parameter-server", traffic)
     servers = [
-        Server(
-            endpoints[rank], tensors, index, worker_ranks, initial(elements), optimizer, stall_timeout_s=10, **options
-        )
+        Server(boxes[rank], tensors, index, worker_ranks, initial(elements), optimizer, stall_timeout_s=10, **options)
         for index, rank in enumerate(server_ranks)
     ]
     for server in servers:
         server.expect_first()
 
     def work(rank: int) -> list[Floats]:
-        worker = Worker(endpoints[rank], tensors, server_ranks, initial(elements), stall_timeout_s=10)
+        worker = Worker(boxes[rank], tensors, server_ranks, initial(elements), stall_timeout_s=10)
         found = []
         for iteration in range(optimizer.iterations):
             worker.await_parameters(range(len(tensors)))
@@ -176,8 +175,8 @@ def test_server__that_waits_in_vain_says_for_what() -> None:
     settings = LOSSLESS[0]
     tensors = plan_tensors([("only", 1000)], 4_000, 1, settings)
     with ranks(settings, 2, 1) as endpoints:
-        agree([endpoints[2]], "parameter-server", Traffic(2, 1, tensors, settings, 1))
-        server = Server(endpoints[2], tensors, 0, [0, 1], initial(1000), Sgd(0.1, 0.0, 1), stall_timeout_s=0.2)
+        (box,) = mailboxes([endpoints[2]], "parameter-server", Traffic(2, 1, tensors, settings, 1))
+        server = Server(box, tensors, 0, [0, 1], initial(1000), Sgd(0.1, 0.0, 1), stall_timeout_s=0.2)
         server.expect_first()
         with pytest.raises(TransportError, match=r"nothing completed for 0.2 s; waiting for the push of tensor 0 \(it"):
             server.run()
@@ -187,8 +186,8 @@ def test_worker__that_waits_in_vain_says_for_what() -> None:
     settings = LOSSLESS[0]
     tensors = plan_tensors([("only", 1000)], 4_000, 1, settings)
     with ranks(settings, 1, 1) as endpoints:
-        agree(endpoints, "parameter-server", Traffic(1, 1, tensors, settings, 1))
-        worker = Worker(endpoints[0], tensors, [1], initial(1000), stall_timeout_s=0.2)
+        box, _ = mailboxes(endpoints, "parameter-server", Traffic(1, 1, tensors, settings, 1))
+        worker = Worker(box, tensors, [1], initial(1000), stall_timeout_s=0.2)
         worker.push(0, 0)
         with pytest.raises(TransportError, match="waiting for the pull of tensor 0 from rank 1"):
             worker.await_parameters([0])

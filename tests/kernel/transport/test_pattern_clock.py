@@ -12,6 +12,7 @@ from loopback import TCP, ring
 import dlcp
 from dlcp.transport.aggregation.ring import RingAllReduce
 from dlcp.transport.contract.endpoint import TransportError
+from dlcp.transport.contract.mailbox import Mailbox
 from dlcp.transport.contract.waiting import Patience
 
 ROOT = Path(dlcp.__file__).parent
@@ -56,7 +57,7 @@ def test_the_search_sees_imports_of_the_time() -> None:
 
 def test_an_all_reduce_begins_at_the_instant_of_its_clock() -> None:
     with ring(TCP, 1) as (endpoint,):
-        reducer = RingAllReduce(endpoint, 0, 1, clock=Steps())
+        reducer = RingAllReduce(Mailbox(endpoint, clock=Steps()), 0, 1)
         reducer.declare(0, 8)
         reducer.start(0, 0, np.zeros(8, np.float32))
         (done,) = reducer.wait(1)

@@ -146,21 +146,30 @@ from dlcp.transport.contract.loss_class import LossClass
 class Worker(AllGatherWorker):
     """Sends each gradient once more than planned, and notes only the planned ones."""
 
+    LEG = Leg.PUSH
+
     def _start(self, tensor, iteration, gradient):
-        key = MessageKey(iteration, tensor, Leg.PULL)
+        key = MessageKey(iteration, tensor, self.LEG, 9)
         for peer in self._others:
-            self._endpoint.receive(peer, key, np.zeros_like(gradient))
-            self._endpoint.send(peer, key, gradient.copy())
+            self._mailbox.expect(peer, key, np.zeros_like(gradient))
+            self._mailbox.send(peer, key, gradient.copy())
         return super()._start(tensor, iteration, gradient)
 
     def _poll(self, timeout_s):
-        planned = [each for each in self._endpoint.wait(timeout_s) if each.key.leg is Leg.PUSH]
+        planned = [each for each in self._mailbox.take(timeout_s) if not each.key.step]
         self._noted += planned
         return [done for each in planned if (done := self._note(each))]
 
 class Another(AllGather):
     def worker(self, place):
         return Worker(place, self.peers(place.rank, place.traffic.workers, 0))
+
+class OtherLegWorker(Worker):
+    LEG = Leg.PULL
+
+class OtherLeg(AllGather):
+    def worker(self, place):
+        return OtherLegWorker(place, self.peers(place.rank, place.traffic.workers, 0))
 
 class Missing(AllGather):
     """Plans a message that nobody sends."""
@@ -180,7 +189,7 @@ class TooMuch(AllGather):
     """Agrees a tensor more than its plan has."""
 
     def worker(self, place):
-        place.endpoint.declare(len(place.traffic.tensors), 1, queue=3)
+        place.mailbox.endpoint.declare(len(place.traffic.tensors), 1, queue=3)
         return super().worker(place)
 '''
 
@@ -189,6 +198,7 @@ class TooMuch(AllGather):
     ("name", "error", "text"),
     [
         ("Another", AssertionError, "sent or expected other messages than those of the plan"),
+        ("OtherLeg", ValueError, "the plan of a planted has no message of number . on the pull leg"),
         ("Missing", ValueError, "belong to the job"),
         ("OtherClass", AssertionError, "Placement.ZERO of Message"),
         ("TooMuch", AssertionError, "agreed other tensors than those of the plan"),

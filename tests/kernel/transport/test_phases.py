@@ -9,10 +9,11 @@ import pytest
 from loopback import agree, ranks, together
 
 from dlcp.model.workload import PhaseBound, TransportSettings
-from dlcp.patterns.base import Traffic
+from dlcp.patterns import pattern_of
+from dlcp.patterns.base import PlannedTerms, Traffic
 from dlcp.transport.aggregation.dblp import PhaseServer, PhaseWorker
-from dlcp.transport.contract.bounds import Bounds
 from dlcp.transport.contract.endpoint import Bound, Endpoint, Floats, Leg, MessageKey
+from dlcp.transport.contract.mailbox import Mailbox
 from dlcp.transport.contract.optimizer import Sgd
 from dlcp.transport.contract.tensors import plan_tensors
 
@@ -52,22 +53,25 @@ class Watched:
 def played() -> tuple[list[Watched], list[PhaseServer], list[PhaseWorker]]:
     tensors = plan_tensors(LAYERS, 20_000, SERVERS, SETTINGS)
     assert {tensor.server for tensor in tensors} == {0, 1}
-    elements, bounds = tensors[-1].stop, Bounds(SETTINGS, ITERATIONS)
+    elements = tensors[-1].stop
     worker_ranks, server_ranks = list(range(WORKERS)), list(range(WORKERS, WORKERS + SERVERS))
     with ranks(SETTINGS, WORKERS, SERVERS) as endpoints:
-        agree(endpoints, "parameter-server", Traffic(WORKERS, SERVERS, tensors, SETTINGS, ITERATIONS))
+        traffic = Traffic(WORKERS, SERVERS, tensors, SETTINGS, ITERATIONS)
+        agree(endpoints, "parameter-server", traffic)
+        terms = PlannedTerms(pattern_of("parameter-server"), traffic)
         watched = [Watched(endpoint) for endpoint in endpoints]
+        boxes = [Mailbox(one, terms) for one in watched]  # type: ignore[arg-type]
         servers = [
             PhaseServer(
-                watched[rank], tensors, index, worker_ranks, np.zeros(elements, np.float32),  # type: ignore[arg-type]
-                Sgd(0.1, 0.0, ITERATIONS), RULE, bounds, stall_timeout_s=10,
+                boxes[rank], tensors, index, worker_ranks, np.zeros(elements, np.float32),
+                Sgd(0.1, 0.0, ITERATIONS), RULE, ITERATIONS, stall_timeout_s=10,
             )
             for index, rank in enumerate(server_ranks)
         ]  # fmt: skip
         workers = [
             PhaseWorker(
-                watched[rank], tensors, server_ranks, np.zeros(elements, np.float32),  # type: ignore[arg-type]
-                RULE, bounds, stall_timeout_s=10,
+                boxes[rank], tensors, server_ranks, np.zeros(elements, np.float32),
+                RULE, ITERATIONS, stall_timeout_s=10,
             )
             for rank in worker_ranks
         ]  # fmt: skip

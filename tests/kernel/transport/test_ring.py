@@ -34,6 +34,7 @@ from dlcp.transport.contract.endpoint import (
     TransportError,
     Values,
 )
+from dlcp.transport.contract.mailbox import Mailbox
 from dlcp.transport.contract.values import packet_elements
 
 DLCP = TransportSettings(kind="dlcp")
@@ -64,8 +65,8 @@ def reduce_all(
     endpoints: list[Endpoint], arrays: list[list[Values]], dtype: Dtype = "float32", **options: Any
 ) -> list[list[AllReduced]]:
     """All-reduce arrays[rank][tensor] in place, all tensors at once."""
-
-    reducers = [RingAllReduce(endpoint, rank, len(endpoints), **options) for rank, endpoint in enumerate(endpoints)]
+    size = len(endpoints)
+    reducers = [RingAllReduce(Mailbox(one), rank, size, **options) for rank, one in enumerate(endpoints)]
     for reducer in reducers:
         for tensor, data in enumerate(arrays[0]):
             reducer.declare(tensor, data.size, dtype=dtype)
@@ -137,7 +138,9 @@ def test_iterations__follow_each_other_while_other_threads_start(
         return sums
 
     with ring(settings, size) as endpoints:
-        reducers = [RingAllReduce(one, rank, size, shared_numbers=shared) for rank, one in enumerate(endpoints)]
+        reducers = [
+            RingAllReduce(Mailbox(one), rank, size, shared_numbers=shared) for rank, one in enumerate(endpoints)
+        ]
         for reducer in reducers:
             reducer.declare(5, elements)
         found = together([lambda reducer=reducer: one(reducer) for reducer in reducers])
@@ -202,7 +205,7 @@ def test_loss__of_an_eager_stop_leaves_all_ranks_with_the_same_bits() -> None:
 
 def test_mistakes__are_refused() -> None:
     with ring(TCP, 2) as endpoints:
-        reducer = RingAllReduce(endpoints[0], 0, 2)
+        reducer = RingAllReduce(Mailbox(endpoints[0]), 0, 2)
         reducer.declare(0, 10)
         with pytest.raises(ValueError, match="tensor 1 was not declared"):
             reducer.start(1, 0, np.zeros(10, np.float32))
@@ -215,12 +218,12 @@ def test_mistakes__are_refused() -> None:
         with pytest.raises(ValueError, match="nothing to reduce"):
             reducer.declare(1, 0)
     with pytest.raises(ValueError, match="has no rank 2"):
-        RingAllReduce(endpoints[0], 2, 2)
+        RingAllReduce(Mailbox(endpoints[0]), 2, 2)
 
 
 def test_a_rank_that_never_starts__is_named_with_the_tensor() -> None:
     with ring(TCP, 2) as endpoints:
-        reducers = [RingAllReduce(endpoint, rank, 2) for rank, endpoint in enumerate(endpoints)]
+        reducers = [RingAllReduce(Mailbox(endpoint), rank, 2) for rank, endpoint in enumerate(endpoints)]
         for reducer in reducers:
             reducer.declare(3, 1_000)
         reducers[0].start(3, 7, np.zeros(1_000, np.float32))

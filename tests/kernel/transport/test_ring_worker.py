@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from loopback import TCP, agree, ring, together
+from loopback import TCP, mailboxes, ring, together
 
 from dlcp.model.workload import TransportSettings
 from dlcp.patterns import pattern_of
 from dlcp.patterns.base import Traffic
 from dlcp.transport.aggregation.ring_worker import RingWorker
-from dlcp.transport.contract.bounds import Bounds
 from dlcp.transport.contract.endpoint import Endpoint, Floats, Leg, TransportError
 from dlcp.transport.contract.loss_class import LossClass
 from dlcp.transport.contract.optimizer import Sgd
@@ -33,11 +32,10 @@ def initial() -> Floats:
 
 def workers(endpoints: list[Endpoint], settings: TransportSettings, **options: float) -> list[RingWorker]:
     tensors, sgd = plan_tensors(LAYERS, 16_000, 1, settings), Sgd(0.1, 0.9, ITERATIONS, warmup_iterations=1)
-    bounds = Bounds(settings, ITERATIONS)
-    agree(endpoints, "ring", Traffic(SIZE, 0, tensors, settings, ITERATIONS))
+    boxes = mailboxes(endpoints, "ring", Traffic(SIZE, 0, tensors, settings, ITERATIONS))
     return [
-        RingWorker(endpoint, tensors, rank, SIZE, initial(), sgd, settings, bounds=bounds, **options)
-        for rank, endpoint in enumerate(endpoints)
+        RingWorker(box, tensors, rank, SIZE, initial(), sgd, settings.holes, **options)
+        for rank, box in enumerate(boxes)
     ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from loopback import TCP, agree, together, transpose
+from loopback import TCP, mailboxes, together, transpose
 
 from dlcp.model.workload import TimeBounds, TransportSettings
 from dlcp.patterns.base import Traffic
@@ -16,7 +16,6 @@ from dlcp.transport.aggregation.optireduce_timeouts import StageTimes
 from dlcp.transport.aggregation.ring import AllReduced
 from dlcp.transport.aggregation.transpose import TransposeAllReduce
 from dlcp.transport.aggregation.transpose_worker import TransposeWorker
-from dlcp.transport.contract.bounds import Bounds
 from dlcp.transport.contract.endpoint import (
     Completion,
     Droppable,
@@ -27,6 +26,7 @@ from dlcp.transport.contract.endpoint import (
     TransportError,
     Values,
 )
+from dlcp.transport.contract.mailbox import Mailbox
 from dlcp.transport.contract.optimizer import Sgd
 from dlcp.transport.contract.tensors import Tensor, plan_tensors
 
@@ -54,10 +54,9 @@ def take(reducer: TransposeAllReduce, tensors: int, timeout_s: float = 20.0) -> 
 def reducers_of(
     endpoints: list[Endpoint], sizes: list[int], settings: TransportSettings, **options: Any
 ) -> list[TransposeAllReduce]:
-    bounds = Bounds(settings, ITERATIONS)
-    found = [TransposeAllReduce(one, rank, len(endpoints), bounds, **options) for rank, one in enumerate(endpoints)]
     tensors = [Tensor(0, elements, 0, 0, 0, queue=3, droppable=Droppable.NONE) for elements in sizes]
-    agree(endpoints, "transpose", Traffic(len(endpoints), 0, tensors, settings, ITERATIONS))
+    boxes = mailboxes(endpoints, "transpose", Traffic(len(endpoints), 0, tensors, settings, ITERATIONS))
+    found = [TransposeAllReduce(box, rank, len(endpoints), **options) for rank, box in enumerate(boxes)]
     for reducer in found:
         for tensor, elements in enumerate(sizes):
             reducer.add(tensor, elements)
@@ -246,7 +245,7 @@ def test_start__refuses_what_does_not_fit() -> None:
         with pytest.raises(ValueError, match="under way: iteration 0"):
             reducer.start(0, 1, np.zeros(500, np.float32))
     with pytest.raises(ValueError, match="nobody to talk to"):
-        TransposeAllReduce(endpoints[0], 0, 1, Bounds(TCP, 1))
+        TransposeAllReduce(Mailbox(endpoints[0]), 0, 1)
 
 
 @pytest.mark.parametrize("settings", [TCP, DLCP], ids=["tcp", "dlcp"])
@@ -278,11 +277,10 @@ def initial() -> Floats:
 
 def workers_of(endpoints: list[Endpoint], settings: TransportSettings, **options: float) -> list[TransposeWorker]:
     tensors, sgd = plan_tensors(LAYERS, 16_000, 1, settings), Sgd(0.1, 0.9, ITERATIONS, warmup_iterations=1)
-    bounds = Bounds(settings, ITERATIONS)
-    agree(endpoints, "transpose", Traffic(len(endpoints), 0, tensors, settings, ITERATIONS))
+    boxes = mailboxes(endpoints, "transpose", Traffic(len(endpoints), 0, tensors, settings, ITERATIONS))
     return [
-        TransposeWorker(one, tensors, rank, len(endpoints), initial(), sgd, settings, bounds, **options)
-        for rank, one in enumerate(endpoints)
+        TransposeWorker(box, tensors, rank, len(endpoints), initial(), sgd, settings, **options)
+        for rank, box in enumerate(boxes)
     ]
 
 

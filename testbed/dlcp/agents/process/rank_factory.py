@@ -6,12 +6,13 @@ from dlcp.agents.job_spec import JobSpec
 from dlcp.agents.process import profile_job
 from dlcp.model.workload import TransportSettings
 from dlcp.patterns import pattern_of
-from dlcp.patterns.base import Place
+from dlcp.patterns.base import Place, PlannedTerms
 from dlcp.transport.aggregation.all_reduce_worker import AllReduceWorker
 from dlcp.transport.aggregation.interfaces import GradientServer, GradientWorker, Rank
 from dlcp.transport.aggregation.parameter_server import Iteration
 from dlcp.transport.contract.declarations import declare_all
 from dlcp.transport.contract.endpoint import Endpoint, Floats
+from dlcp.transport.contract.mailbox import Mailbox
 from dlcp.transport.contract.optimizer import Sgd
 
 PROFILE_MOMENTUM = 0.0
@@ -21,7 +22,9 @@ TRAINING_WARMUP_ITERATIONS = 5
 
 def place_of(spec: JobSpec, settings: TransportSettings, rank: int, endpoint: Endpoint, parameters: Floats) -> Place:
     """Return a rank's place in a job. parameters: its own, the same values at every rank."""
-    return Place(spec.traffic(settings), rank, endpoint, parameters, optimizer(spec), spec.seed, spec.record_holes)
+    traffic = spec.traffic(settings)
+    mailbox = Mailbox(endpoint, PlannedTerms(pattern_of(spec.pattern), traffic))
+    return Place(traffic, rank, mailbox, parameters, optimizer(spec), spec.seed, spec.record_holes)
 
 
 def make_worker(pattern: str, place: Place) -> GradientWorker:
@@ -29,14 +32,14 @@ def make_worker(pattern: str, place: Place) -> GradientWorker:
     known_pattern = pattern_of(pattern)
     if place.traffic.settings.compression is not None and not known_pattern.sums_at_servers:
         raise ValueError(f"compressed gradients are merged by parameter servers, not by {known_pattern.a_name}")
-    declare_all(place.endpoint, known_pattern.declarations(place.traffic))
+    declare_all(place.mailbox.endpoint, known_pattern.declarations(place.traffic))
     return known_pattern.worker(place)
 
 
 def make_server(pattern: str, place: Place) -> GradientServer:
     """Agree a rank's tensors with its transport, and make the server that the job's pattern and the settings need."""
     known_pattern = pattern_of(pattern)
-    declare_all(place.endpoint, known_pattern.declarations(place.traffic))
+    declare_all(place.mailbox.endpoint, known_pattern.declarations(place.traffic))
     return known_pattern.server(place)
 
 

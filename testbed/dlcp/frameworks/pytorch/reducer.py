@@ -28,6 +28,7 @@ from dlcp.transport._native import lib
 from dlcp.transport.aggregation.ring import AllReduced, Holes, RingAllReduce, segment_cuts
 from dlcp.transport.contract.endpoint import Bound, Droppable, Dtype, TransportError, Values
 from dlcp.transport.contract.loss_class import LossClass, unless_few
+from dlcp.transport.contract.mailbox import Mailbox
 from dlcp.transport.contract.values import packets
 from dlcp.transport.contract.waiting import some_of
 
@@ -121,7 +122,9 @@ class Reducer:
         self._size = size
         self._must_arrive_below = must_arrive_below_packets
         self._timeout_s = timeout_s
-        self._ring = RingAllReduce(endpoint, rank, size, bound=bound, holes=holes, average=average, shared_numbers=True)
+        self._ring = RingAllReduce(
+            Mailbox(endpoint), rank, size, bound=bound, holes=holes, average=average, shared_numbers=True
+        )
         self._shapes: dict[tuple[int, Dtype, Spans], _Shape] = {}
         self._slot_of: dict[int, _Slot] = {}
         self._tensors = 0

@@ -18,9 +18,8 @@ from dlcp.transport.aggregation.coded_tensors import CodedJob
 from dlcp.transport.aggregation.parameter_server import ServedRank
 from dlcp.transport.aggregation.ring import AllReduced
 from dlcp.transport.compression.base import Code, Compressor
-from dlcp.transport.contract.bounds import Bounds
-from dlcp.transport.contract.clock import HOST_CLOCK, Clock
-from dlcp.transport.contract.endpoint import Completion, Endpoint, Floats, Leg, MessageKey, Values
+from dlcp.transport.contract.endpoint import Completion, Floats, Leg, MessageKey, Values
+from dlcp.transport.contract.mailbox import Mailbox
 from dlcp.transport.contract.optimizer import Optimizer
 from dlcp.transport.contract.values import held_as
 from dlcp.transport.contract.waiting import STALL_TIMEOUT_S
@@ -36,24 +35,21 @@ class CompressedWorker(AllReduceWorker):
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        mailbox: Mailbox,
         job: CodedJob,
         compressors: list[Compressor[Any]],
         servers: list[int],
         parameters: Floats,
         optimizer: Optimizer,
         *,
-        bounds: Bounds | None = None,
         stall_timeout_s: float = STALL_TIMEOUT_S,
-        clock: Clock = HOST_CLOCK,
     ) -> None:
-        super().__init__(job.tensors, parameters, optimizer, stall_timeout_s, clock)
+        super().__init__(job.tensors, parameters, optimizer, stall_timeout_s, mailbox.clock)
         self._completions: list[Completion] = []
-        self._endpoint = endpoint
+        self._mailbox = mailbox
         self._job = job
         self._compressors = compressors
         self._servers = servers
-        self._bounds = bounds
         self._answers = {
             job.number(tensor, round_, Leg.PULL): _room(exchange.pull)
             for tensor, compressor in enumerate(compressors)
@@ -77,7 +73,7 @@ class CompressedWorker(AllReduceWorker):
 
     def _poll(self, timeout_s: float) -> list[AllReduced]:
         found = []
-        for completion in self._endpoint.wait(timeout_s):
+        for completion in self._mailbox.take(timeout_s):
             self._completions.append(completion)
             if not completion.received:
                 with self._changed:
@@ -106,11 +102,10 @@ class CompressedWorker(AllReduceWorker):
         """Expect a round's answer, and send its code."""
         peer = self._servers[self._job.tensors[tensor].server]
         pushed, pulled = (self._job.number(tensor, round_, leg) for leg in (Leg.PUSH, Leg.PULL))
-        bound = self._bounds.push(iteration) if self._bounds else None
         with self._changed:
             self._pushing[tensor] += 1
-        self._endpoint.receive(peer, MessageKey(iteration, pulled, Leg.PULL), self._answers[pulled])
-        self._endpoint.send(peer, MessageKey(iteration, pushed, Leg.PUSH), code, bound=bound)
+        self._mailbox.expect(peer, MessageKey(iteration, pulled, Leg.PULL), self._answers[pulled])
+        self._mailbox.send(peer, MessageKey(iteration, pushed, Leg.PUSH), code)
 
     def _mean(self, done: AllReduced) -> Floats:
         return self._means.pop(done.tensor)
@@ -143,22 +138,19 @@ class CompressedServer(ServedRank):
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        mailbox: Mailbox,
         job: CodedJob,
         compressors: list[Compressor[Any]],
         index: int,
         workers: list[int],
         *,
-        bounds: Bounds | None = None,
         stall_timeout_s: float = STALL_TIMEOUT_S,
-        clock: Clock = HOST_CLOCK,
     ) -> None:
-        super().__init__(endpoint, job.tensors, stall_timeout_s, clock=clock)
+        super().__init__(mailbox, job.tensors, stall_timeout_s)
         self.codec_s = 0.0
         self._job = job
         self._compressors = compressors
         self._workers = workers
-        self._bounds = bounds
         own = [number for number, tensor in enumerate(job.tensors) if tensor.server == index]
         self._progress = {tensor: _Progress(0, 0, set(workers), 0) for tensor in own}
         self._inbox = {
@@ -220,14 +212,13 @@ class CompressedServer(ServedRank):
         first = (iteration + tensor) % len(self._workers)  # nobody is always served first
         key = MessageKey(iteration, self._job.number(tensor, round_, Leg.PULL), Leg.PULL)
         for worker in self._workers[first:] + self._workers[:first]:
-            self._endpoint.send(worker, key, merged)
+            self._mailbox.send(worker, key, merged)
 
     def _expect(self, tensor: int) -> None:
         at = self._progress[tensor]
         key = MessageKey(at.iteration, self._job.number(tensor, at.round, Leg.PUSH), Leg.PUSH)
-        bound = self._bounds.push(at.iteration) if self._bounds else None
         for worker, buffer in zip(self._workers, self._inbox[key.tensor], strict=True):
-            self._endpoint.receive(worker, key, buffer, bound=bound)
+            self._mailbox.expect(worker, key, buffer)
 
 
 def _room(code: Code) -> Values:

@@ -14,8 +14,8 @@ import numpy as np
 
 from dlcp.model.workload import PhaseBound
 from dlcp.transport.aggregation.parameter_server import Server, Worker
-from dlcp.transport.contract.bounds import Bounds
-from dlcp.transport.contract.endpoint import Bound, Completion, Endpoint, Floats, Leg, MessageKey, Placement
+from dlcp.transport.contract.endpoint import Bound, Completion, Floats, Leg, MessageKey, Placement
+from dlcp.transport.contract.mailbox import Mailbox
 from dlcp.transport.contract.tensors import Tensor
 
 PPM = 1_000_000
@@ -70,20 +70,21 @@ def announced_checks(rule: PhaseBound, iterations: int) -> list[int]:
 
 
 class PhaseWorker(Worker):
-    """A worker that is told what its pushes may lose. rule: by which its servers judge. Otherwise as Worker."""
+    """A worker that is told what its pushes may lose. rule: by which its servers judge. iterations: the
+    job's. Otherwise as Worker."""
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        mailbox: Mailbox,
         tensors: list[Tensor],
         servers: list[int],
         parameters: Floats,
         rule: PhaseBound,
-        bounds: Bounds,
+        iterations: int,
         **more: Any,
     ) -> None:
-        super().__init__(endpoint, tensors, servers, parameters, bounds=bounds, **more)
-        self._every, self._iterations = rule.check_every, bounds.iterations
+        super().__init__(mailbox, tensors, servers, parameters, **more)
+        self._every, self._iterations = rule.check_every, iterations
         self._schedules = [_Schedule(rule) for _ in servers]
         self._announced: dict[tuple[int, int], Floats] = {}
 
@@ -100,7 +101,7 @@ class PhaseWorker(Worker):
         if due and (check, server) not in self._announced:
             buffer = self._announced[check, server] = np.zeros(1, np.float32)
             key = MessageKey(check, announcement_number(self._tensors, server), Leg.PULL)
-            self._endpoint.receive(self._servers[server], key, buffer, placement=Placement.KEEP)
+            self._mailbox.expect(self._servers[server], key, buffer, placement=Placement.KEEP)
         return super().push(iteration, tensor)
 
     def _push_bound(self, iteration: int, tensor: int) -> Bound | None:
@@ -124,19 +125,19 @@ class PhaseServer(Server):
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        mailbox: Mailbox,
         tensors: list[Tensor],
         index: int,
         workers: list[int],
         parameters: Floats,
         optimizer: Any,
         rule: PhaseBound,
-        bounds: Bounds,
+        iterations: int,
         **more: Any,
     ) -> None:
-        super().__init__(endpoint, tensors, index, workers, parameters, optimizer, bounds=bounds, **more)
+        super().__init__(mailbox, tensors, index, workers, parameters, optimizer, **more)
         self.phases = {0: rule.critical}
-        self._index, self._every, self._iterations = index, rule.check_every, bounds.iterations
+        self._index, self._every, self._iterations = index, rule.check_every, iterations
         self._phase, self._schedule = Phase(rule), _Schedule(rule)
         self._summed: dict[int, list[float]] = {}
         self._kept: list[Floats] = []
@@ -170,7 +171,7 @@ class PhaseServer(Server):
         self._kept.append(np.array([ppm], np.float32))
         key = MessageKey(check, announcement_number(self._tensors, self._index), Leg.PULL)
         for worker in self._workers:
-            self._endpoint.send(worker, key, self._kept[-1])
+            self._mailbox.send(worker, key, self._kept[-1])
 
     def _push_bound(self, iteration: int, tensor: int) -> Bound | None:
         return self._schedule.bound(iteration)

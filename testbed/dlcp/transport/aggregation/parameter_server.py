@@ -20,9 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dlcp.transport.aggregation.ltp import EarlyClosing
-from dlcp.transport.contract.bounds import Bounds
-from dlcp.transport.contract.clock import HOST_CLOCK, Clock
-from dlcp.transport.contract.endpoint import Bound, Completion, Counts, Endpoint, Floats, Leg, MessageKey, Placement
+from dlcp.transport.contract.endpoint import Bound, Completion, Counts, Floats, Leg, MessageKey, Placement
+from dlcp.transport.contract.mailbox import Mailbox
 from dlcp.transport.contract.optimizer import Optimizer
 from dlcp.transport.contract.tensors import Tensor
 from dlcp.transport.contract.values import packets, rescale
@@ -87,18 +86,15 @@ class ServedRank(ABC):
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        mailbox: Mailbox,
         tensors: list[Tensor],
         stall_timeout_s: float,
-        bounds: Bounds | None = None,
-        clock: Clock = HOST_CLOCK,
     ) -> None:
         self.completions: list[Completion] = []
-        self.patience = Patience(stall_timeout_s, clock=clock)
-        self._clock = clock
-        self._endpoint = endpoint
+        self.patience = Patience(stall_timeout_s, clock=mailbox.clock)
+        self._clock = mailbox.clock
+        self._mailbox = mailbox
         self._tensors = tensors
-        self._bounds = bounds
 
     def extra(self) -> dict[str, Any]:
         """See Rank: nothing."""
@@ -109,7 +105,7 @@ class ServedRank(ABC):
 
     def _wait_until(self, done: Callable[[], bool], missing: Callable[[], list[str]]) -> None:
         """Take completions until done() holds. TransportError when patience is over."""
-        self.patience.wait_until(done, lambda timeout_s: self._take(self._endpoint.wait(timeout_s)), missing)
+        self.patience.wait_until(done, lambda timeout_s: self._take(self._mailbox.take(timeout_s)), missing)
 
     def _take(self, completions: list[Completion]) -> bool:
         self.completions += completions
@@ -118,8 +114,8 @@ class ServedRank(ABC):
         return bool(completions)
 
     def _push_bound(self, iteration: int, tensor: int) -> Bound | None:
-        """What a gradient may lose on its way, the same at both ends; None: what was declared."""
-        return _bounds_of(self._bounds, Leg.PUSH, iteration)
+        """What a gradient may lose on its way, the same at both ends; None: as the mailbox's terms say."""
+        return None
 
     @abstractmethod
     def _note(self, completion: Completion) -> None:
@@ -129,23 +125,20 @@ class ServedRank(ABC):
 class Worker(ServedRank):
     """A worker's side. parameters: the whole flat vector, overwritten in place by pulls; servers: their ranks, as
     Tensor.server counts them. gradient: where the gradients of all tensors are put before they are pushed.
-    bounds: what messages may lose, by iteration, the same as the server's; without them as declared.
 
     Over an iteration, for every tensor: await_parameters (forward), gradient_slot and push (backward).
     """
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        mailbox: Mailbox,
         tensors: list[Tensor],
         servers: list[int],
         parameters: Floats,
         *,
-        bounds: Bounds | None = None,
         stall_timeout_s: float = STALL_TIMEOUT_S,
-        clock: Clock = HOST_CLOCK,
     ) -> None:
-        super().__init__(endpoint, tensors, stall_timeout_s, bounds, clock)
+        super().__init__(mailbox, tensors, stall_timeout_s)
         self.parameters = parameters
         self.gradient = np.zeros_like(parameters)
         self._servers = servers
@@ -170,17 +163,10 @@ class Worker(ServedRank):
         found, server = self._tensors[tensor], self._server(tensor)
         self._arrived_s[tensor] = math.inf
         self._pushing[tensor] = True
-        pull, push = _bounds_of(self._bounds, Leg.PULL, iteration), self._push_bound(iteration, tensor)
-        self._endpoint.receive(
-            server,
-            MessageKey(iteration, tensor, Leg.PULL),
-            self.parameters[found.start : found.stop],
-            placement=Placement.KEEP,
-            bound=pull,
-        )
-        self._endpoint.send(
-            server, MessageKey(iteration, tensor, Leg.PUSH), self.gradient[found.start : found.stop], bound=push
-        )
+        parameters, gradient = (values[found.start : found.stop] for values in (self.parameters, self.gradient))
+        bound = self._push_bound(iteration, tensor)
+        self._mailbox.expect(server, MessageKey(iteration, tensor, Leg.PULL), parameters, placement=Placement.KEEP)
+        self._mailbox.send(server, MessageKey(iteration, tensor, Leg.PUSH), gradient, bound=bound)
         return 0.0
 
     def await_parameters(self, tensors: Iterable[int]) -> float:
@@ -218,7 +204,7 @@ class Server(ServedRank):
     """A server's side: it owns the tensors whose `server` is its index, and holds buffers for one iteration of them.
 
     parameters: the whole flat vector; only its own tensors' ranges are read and updated. workers: ranks, in the
-    order in which their gradients are summed. bounds: as in Worker.
+    order in which their gradients are summed.
     holes: a gradient's hole counts as `zero`; or the mean is over those that arrived, packet by packet (`rescale`); or
     a worker's hole holds its gradient of the iteration before (`last`). record_holes: keep in `holes` which packets of
     which push never came. closing: when to close a push that is not complete.
@@ -226,21 +212,19 @@ class Server(ServedRank):
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        mailbox: Mailbox,
         tensors: list[Tensor],
         index: int,
         workers: list[int],
         parameters: Floats,
         optimizer: Optimizer,
         *,
-        bounds: Bounds | None = None,
         holes: Literal["zero", "rescale", "last"] = "zero",
         record_holes: bool = False,
         closing: EarlyClosing | None = None,
         stall_timeout_s: float = STALL_TIMEOUT_S,
-        clock: Clock = HOST_CLOCK,
     ) -> None:
-        super().__init__(endpoint, tensors, stall_timeout_s, bounds, clock)
+        super().__init__(mailbox, tensors, stall_timeout_s)
         self.parameters = parameters
         self.holes: list[Hole] = []
         self._workers = workers
@@ -274,7 +258,7 @@ class Server(ServedRank):
         For an optimizer without an end. TransportError when a worker is gone.
         """
         while not until():
-            self._take(self._endpoint.wait(SERVE_SLICE_S))
+            self._take(self._mailbox.take(SERVE_SLICE_S))
 
     def has_served(self, iterations: int) -> bool:
         """Whether every own tensor has done so many iterations and every worker has what they made of it. Any thread
@@ -330,9 +314,8 @@ class Server(ServedRank):
         if self._goes_on(tensor):
             self._expect(tensor)
         first = (iteration + tensor) % len(self._workers)  # nobody is always served first
-        bound = _bounds_of(self._bounds, Leg.PULL, iteration)
         for worker in self._workers[first:] + self._workers[:first]:
-            self._endpoint.send(worker, MessageKey(iteration, tensor, Leg.PULL), parameters, bound=bound)
+            self._mailbox.send(worker, MessageKey(iteration, tensor, Leg.PULL), parameters)
 
     def _averaged(self, iteration: int, tensor: int, mean: Floats) -> None:
         """The mean gradient of a tensor, before it is applied."""
@@ -345,7 +328,7 @@ class Server(ServedRank):
             counted = self._filling == "rescale" or self._record_holes
             arrived = self._arrived[tensor][row] if counted else None
             deadline = self._closing.deadline(worker, tensor) if self._closing else None
-            self._endpoint.receive(
+            self._mailbox.expect(
                 worker,
                 key,
                 self._inbox[tensor][row],
@@ -354,9 +337,3 @@ class Server(ServedRank):
                 deadline=deadline,
                 contributors=arrived,
             )
-
-
-def _bounds_of(bounds: Bounds | None, leg: Leg, iteration: int) -> Bound | None:
-    if bounds is None:
-        return None
-    return bounds.push(iteration) if leg is Leg.PUSH else bounds.pull(iteration)

@@ -15,7 +15,6 @@ from typing import Literal
 
 import numpy as np
 
-from dlcp.transport.contract.clock import HOST_CLOCK, Clock
 from dlcp.transport.contract.declarations import declaration, declare_all
 from dlcp.transport.contract.endpoint import (
     RELIABLE,
@@ -24,13 +23,13 @@ from dlcp.transport.contract.endpoint import (
     Counts,
     Droppable,
     Dtype,
-    Endpoint,
     Leg,
     MessageKey,
     Placement,
     Values,
 )
 from dlcp.transport.contract.loss_class import LossClass
+from dlcp.transport.contract.mailbox import Mailbox
 from dlcp.transport.contract.values import divide, held_as, packet_elements, packets, rescale
 
 Holes = Literal["zero", "rescale"]
@@ -89,7 +88,7 @@ class _Run:
     shape: _Shape
     iteration: int
     data: Values
-    bound: Bound
+    bound: Bound | None
     start_s: float
     pending: set[tuple[bool, Leg, int]]
     contributors: dict[int, Counts]
@@ -103,12 +102,12 @@ class _Run:
 class RingAllReduce:
     """One rank's part in the all-reduces of a job. Several tensors may be under way at once.
 
-    endpoint: knows the neighbours, ranks rank ± 1 round the ring of `size` (see neighbours). bound: what a whole
-    all-reduce may lose; each hop of the reduce-scatter gets 1 / (2 (size - 1)) of it. holes: what the owner of a chunk
-    makes of packets that lack contributions: `zero` leaves the sum of those that arrived, `rescale` multiplies it by
-    size / contributors. average: the sum is divided by size, by the owner. shared_numbers: chunks of the same size are
-    one endpoint tensor, told apart by their step, so that a tensor takes at most 3 of the endpoint's numbers in a ring
-    of any size, instead of one a chunk.
+    mailbox: its endpoint knows the neighbours, ranks rank ± 1 round the ring of `size` (see neighbours). bound: what a
+    whole all-reduce may lose; each hop of the reduce-scatter gets 1 / (2 (size - 1)) of it; None: hops may lose what
+    the mailbox's terms say. holes: what the owner of a chunk makes of packets that lack contributions: `zero` leaves
+    the sum of those that arrived, `rescale` multiplies it by size / contributors. average: the sum is divided by size,
+    by the owner. shared_numbers: chunks of the same size are one endpoint tensor, told apart by their step, so that a
+    tensor takes at most 3 of the endpoint's numbers in a ring of any size, instead of one a chunk.
 
     `add`, `declare` and `start` may be called by any thread, `wait` by one thread, which moves everything on.
     completions: of every hop at this end, if noted; their keys name endpoint tensors (tensor * size + chunk, unless
@@ -118,16 +117,15 @@ class RingAllReduce:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        mailbox: Mailbox,
         rank: int,
         size: int,
         *,
-        bound: Bound = RELIABLE,
+        bound: Bound | None = RELIABLE,
         holes: Holes = "zero",
         average: bool = False,
         note_completions: bool = False,
         shared_numbers: bool = False,
-        clock: Clock = HOST_CLOCK,
     ) -> None:
         if not 0 <= rank < size:
             raise ValueError(f"a ring of {size} has no rank {rank}")
@@ -136,8 +134,8 @@ class RingAllReduce:
         self.numbers_each = min(size, CHUNK_SIZES_MOST) if shared_numbers else size
         self.completions: list[Completion] = []
         self._note_completions = note_completions
-        self._endpoint = endpoint
-        self._clock = clock
+        self._mailbox = mailbox
+        self._clock = mailbox.clock
         self._bound = bound
         self._holes = holes
         self._average = average
@@ -170,10 +168,10 @@ class RingAllReduce:
         """
         shape = self._cut(tensor, elements, dtype)
         results = loss if loss is LossClass.MUST_ARRIVE else LossClass.RELIABLE
-        legs = {Leg.PUSH: (loss, hop_bound(self._bound, self.size)), Leg.PULL: (results, RELIABLE)}
+        legs = {Leg.PUSH: (loss, hop_bound(self._bound or RELIABLE, self.size)), Leg.PULL: (results, RELIABLE)}
         chunks = shape.chunk_sizes.items() if self.size > 1 else ()
         declare_all(
-            self._endpoint,
+            self._mailbox.endpoint,
             [declaration(number, size, queue, droppable, legs, dtype=dtype) for number, size in chunks],
         )
         with self._changed:
@@ -195,7 +193,8 @@ class RingAllReduce:
         """
         with self._changed:
             shape = self._fitting(tensor, data)
-            per_hop = hop_bound(self._bound if bound is None else bound, self.size)
+            whole = self._bound if bound is None else bound
+            per_hop = None if whole is None else hop_bound(whole, self.size)
             run = _Run(shape, iteration, data, per_hop, self._clock.now_s(), self._all_messages(shape), {})
             self._runs[tensor] = run
             if self.size == 1:
@@ -225,7 +224,7 @@ class RingAllReduce:
             left_s = deadline_s - self._clock.now_s()
             if found or left_s < 0 or self.size == 1:
                 return found
-            self._take(self._endpoint.wait(left_s))
+            self._take(self._mailbox.take(left_s))
 
     def missing(self) -> list[str]:
         """What is under way at this rank, in words: for the error of whoever waited too long."""
@@ -275,7 +274,7 @@ class RingAllReduce:
         for (leg, chunk), key in sorted(keys.items(), key=lambda item: item[1].step):  # as the endpoint wants steps
             into = run.shape.chunk(run.data, chunk)
             if leg is Leg.PUSH:
-                self._endpoint.receive(
+                self._mailbox.expect(
                     self._left,
                     key,
                     into,
@@ -284,13 +283,13 @@ class RingAllReduce:
                     contributors=run.contributors.get(chunk),
                 )
             else:
-                self._endpoint.receive(self._left, key, into, placement=Placement.KEEP, bound=RELIABLE)
+                self._mailbox.expect(self._left, key, into, placement=Placement.KEEP, bound=RELIABLE)
 
     def _send(self, tensor: int, run: _Run, leg: Leg, chunk: int) -> None:
         key = self._key(run, leg, chunk, self.rank)
         bound = run.bound if leg is Leg.PUSH else RELIABLE
         contributors = run.contributors.get(chunk) if leg is Leg.PUSH else None
-        self._endpoint.send(self._right, key, run.shape.chunk(run.data, chunk), bound=bound, contributors=contributors)
+        self._mailbox.send(self._right, key, run.shape.chunk(run.data, chunk), bound=bound, contributors=contributors)
 
     def _key(self, run: _Run, leg: Leg, chunk: int, sender: int) -> MessageKey:
         """A hop's step counts from the first sender of its leg: chunk + 1, or chunk."""

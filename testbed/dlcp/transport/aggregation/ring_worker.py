@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dlcp.model.workload import TransportSettings
+from typing import Literal
+
 from dlcp.transport.aggregation.all_reduce_worker import AllReduceWorker
 from dlcp.transport.aggregation.ring import AllReduced, RingAllReduce
-from dlcp.transport.contract.bounds import Bounds
-from dlcp.transport.contract.clock import HOST_CLOCK, Clock
-from dlcp.transport.contract.endpoint import Bound, Completion, Endpoint, Floats
+from dlcp.transport.contract.endpoint import Completion, Floats
+from dlcp.transport.contract.mailbox import Mailbox
 from dlcp.transport.contract.optimizer import Optimizer
 from dlcp.transport.contract.tensors import Tensor
 from dlcp.transport.contract.waiting import STALL_TIMEOUT_S
@@ -16,39 +16,27 @@ from dlcp.transport.contract.waiting import STALL_TIMEOUT_S
 class RingWorker(AllReduceWorker):
     """One worker of a ring.
 
-    rank, size: its place in the ring; the endpoint knows its neighbours. parameters: the whole flat vector, updated in
-    place. bounds: by iteration; without them the settings' own.
+    rank, size: its place in the ring; the mailbox's endpoint knows its neighbours. parameters: the whole flat vector,
+    updated in place. holes: see RingAllReduce.
     The tensors' chunks are agreed with the endpoint: tensor * size + chunk.
     """
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        mailbox: Mailbox,
         tensors: list[Tensor],
         rank: int,
         size: int,
         parameters: Floats,
         optimizer: Optimizer,
-        settings: TransportSettings,
+        holes: Literal["zero", "rescale", "last"],
         *,
-        bounds: Bounds | None = None,
         stall_timeout_s: float = STALL_TIMEOUT_S,
-        clock: Clock = HOST_CLOCK,
     ) -> None:
-        if settings.holes == "last":
+        if holes == "last":
             raise ValueError("a ring sums on the way: it has no worker's last gradient to put into a hole")
-        super().__init__(tensors, parameters, optimizer, stall_timeout_s, clock)
-        self._bounds = bounds
-        self._ring = RingAllReduce(
-            endpoint,
-            rank,
-            size,
-            bound=Bound(settings.loss_bound, settings.energy_bound),
-            holes=settings.holes,
-            average=True,
-            note_completions=True,
-            clock=clock,
-        )
+        super().__init__(tensors, parameters, optimizer, stall_timeout_s, mailbox.clock)
+        self._ring = RingAllReduce(mailbox, rank, size, bound=None, holes=holes, average=True, note_completions=True)
         for number, tensor in enumerate(tensors):
             self._ring.add(number, tensor.elements)
         self._thread.start()
@@ -59,8 +47,7 @@ class RingWorker(AllReduceWorker):
         return self._ring.completions
 
     def _start(self, tensor: int, iteration: int, gradient: Floats) -> float:
-        bound = self._bounds.push(iteration) if self._bounds else None
-        self._ring.start(tensor, iteration, gradient, bound=bound)
+        self._ring.start(tensor, iteration, gradient)
         return 0.0
 
     def _poll(self, timeout_s: float) -> list[AllReduced]:

@@ -18,18 +18,16 @@ import numpy as np
 
 from dlcp.transport.aggregation.optireduce_timeouts import StageTimes
 from dlcp.transport.aggregation.ring import AllReduced, chunk_cuts
-from dlcp.transport.contract.bounds import Bounds
-from dlcp.transport.contract.clock import HOST_CLOCK, Clock
 from dlcp.transport.contract.endpoint import (
     RELIABLE,
     Bound,
     Completion,
-    Endpoint,
     Floats,
     Leg,
     MessageKey,
     Placement,
 )
+from dlcp.transport.contract.mailbox import Mailbox
 from dlcp.transport.contract.values import packets, rescale
 
 ROUND = {Leg.PUSH: "piece", Leg.PULL: "result"}
@@ -92,7 +90,7 @@ class _Shape:
 class TransposeAllReduce:
     """One rank's part in the all-reduces (means) of a job. Several tensors may be under way at once.
 
-    endpoint: knows all other ranks. bounds: what the pieces (push) and the results (pull) may lose, by iteration.
+    mailbox: its endpoint knows all other ranks.
     holes: a hole in a piece counts as `zero`; or the mean is over those that arrived (`rescale`); or it holds that
     rank's value of the iteration before (`last`). at_once: how many messages of a tensor a rank sends at a time, to the
     ranks after it in turn; 0: all. times: closes what takes too long.
@@ -102,24 +100,21 @@ class TransposeAllReduce:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        mailbox: Mailbox,
         rank: int,
         size: int,
-        bounds: Bounds,
         *,
         holes: Literal["zero", "rescale", "last"] = "zero",
         at_once: int = 0,
         times: StageTimes | None = None,
-        clock: Clock = HOST_CLOCK,
     ) -> None:
         if not 0 <= rank < size or size < 2:
             raise ValueError(f"a transpose all-reduce of {size} has no rank {rank}, or nobody to talk to")
         self.rank = rank
         self.size = size
         self.completions: list[Completion] = []
-        self._endpoint = endpoint
-        self._clock = clock
-        self._bounds = bounds
+        self._mailbox = mailbox
+        self._clock = mailbox.clock
         self._holes = holes
         self._at_once = at_once or 2 * size
         self._times = times
@@ -147,7 +142,7 @@ class TransposeAllReduce:
             results = {owner for owner in self._others if shape.holds(owner)}
             stages = {Leg.PUSH: _Stage(now_s, pieces), Leg.PULL: _Stage(now_s, results)}
             run = self._runs[tensor] = _Run(iteration, data, stages)
-            if self._bounds.pull(iteration) != RELIABLE:
+            if any(self._may_have_holes(tensor, run, owner) for owner in results):
                 shape.result[:] = data
             for rank in self._others:
                 if rank in pieces:
@@ -162,7 +157,7 @@ class TransposeAllReduce:
 
         TransportError when a rank is gone.
         """
-        completions = self._endpoint.wait(timeout_s)
+        completions = self._mailbox.take(timeout_s)
         with self._changed:
             self.completions += completions
             return [done for completion in completions if (done := self._note(completion))]
@@ -208,24 +203,27 @@ class TransposeAllReduce:
     def _is_timed(self, iteration: int) -> bool:
         return self._times is not None and self._times.bounds(iteration)
 
-    def _bound(self, leg: Leg, iteration: int) -> Bound:
-        """What a message may lose that is not closed. Where lost packets are sent again, only time takes anything."""
-        if self._times is not None and self._times.repairs:
-            return RELIABLE
-        return self._bounds.push(iteration) if leg is Leg.PUSH else self._bounds.pull(iteration)
+    def _may_have_holes(self, tensor: int, run: _Run, owner: int) -> bool:
+        """Whether anything of an owner's result may be missing."""
+        return self._mailbox.bound_of(self._key(tensor, run, Leg.PULL, owner)) != RELIABLE
+
+    def _bound(self) -> Bound | None:
+        """What a message may lose that is not closed; None: as the terms say. Where lost packets are sent again, only
+        time takes anything."""
+        return RELIABLE if self._times is not None and self._times.repairs else None
 
     def _expect(self, tensor: int, run: _Run, leg: Leg, peer: int) -> None:
         """Register one message into this rank: a piece into the inbox, a result over this rank's own values."""
         shape = self._shapes[tensor]
         key = self._key(tensor, run, leg, self.rank if leg is Leg.PUSH else peer)
-        bound, deadline = self._bound(leg, run.iteration), None
+        bound, deadline = self._bound(), None
         if self._times is not None:
             deadline = self._times.deadline(leg, run.iteration, self._begins_s(run, leg))
         if leg is Leg.PULL:
             result = shape.chunk(shape.result, peer)
-            self._endpoint.receive(peer, key, result, placement=Placement.KEEP, bound=bound, deadline=deadline)
+            self._mailbox.expect(peer, key, result, placement=Placement.KEEP, bound=bound, deadline=deadline)
             return
-        self._endpoint.receive(
+        self._mailbox.expect(
             peer,
             key,
             shape.inbox[peer],
@@ -255,8 +253,7 @@ class TransposeAllReduce:
             run.sending.add((leg, peer))
             data = shape.chunk(run.sent, peer) if leg is Leg.PUSH else shape.mean
             owner = peer if leg is Leg.PUSH else self.rank
-            bound = self._bound(leg, run.iteration)
-            self._endpoint.send(peer, self._key(tensor, run, leg, owner), data, bound=bound)
+            self._mailbox.send(peer, self._key(tensor, run, leg, owner), data, bound=self._bound())
 
     def _key(self, tensor: int, run: _Run, leg: Leg, owner: int) -> MessageKey:
         """A chunk is named by its owner."""

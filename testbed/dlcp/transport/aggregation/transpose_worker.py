@@ -12,16 +12,15 @@ from dlcp.transport.aggregation.hadamard import Rotation
 from dlcp.transport.aggregation.optireduce_timeouts import StageTimes
 from dlcp.transport.aggregation.ring import AllReduced
 from dlcp.transport.aggregation.transpose import TransposeAllReduce
-from dlcp.transport.contract.bounds import Bounds
-from dlcp.transport.contract.clock import HOST_CLOCK, Clock
-from dlcp.transport.contract.endpoint import Completion, Endpoint, Floats
+from dlcp.transport.contract.endpoint import Completion, Floats
+from dlcp.transport.contract.mailbox import Mailbox
 from dlcp.transport.contract.optimizer import Optimizer
 from dlcp.transport.contract.tensors import Tensor
 from dlcp.transport.contract.waiting import STALL_TIMEOUT_S
 
 
 class TransposeWorker(AllReduceWorker):
-    """One worker among `size`; the endpoint knows all the others. bounds: by iteration. stage_times: of its stages,
+    """One worker among `size`; the mailbox's endpoint knows all the others. stage_times: of its stages,
     where the settings bound them.
 
     The tensors' chunks are agreed with the endpoint: tensor * size + chunk.
@@ -29,29 +28,25 @@ class TransposeWorker(AllReduceWorker):
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        mailbox: Mailbox,
         tensors: list[Tensor],
         rank: int,
         size: int,
         parameters: Floats,
         optimizer: Optimizer,
         settings: TransportSettings,
-        bounds: Bounds,
         *,
         stall_timeout_s: float = STALL_TIMEOUT_S,
-        clock: Clock = HOST_CLOCK,
     ) -> None:
-        super().__init__(tensors, parameters, optimizer, stall_timeout_s, clock)
+        super().__init__(tensors, parameters, optimizer, stall_timeout_s, mailbox.clock)
         self.stage_times = None if settings.time_bounds is None else StageTimes(settings.time_bounds)
         self._transpose = TransposeAllReduce(
-            endpoint,
+            mailbox,
             rank,
             size,
-            bounds,
             holes=settings.holes,
             at_once=settings.at_once,
             times=self.stage_times,
-            clock=clock,
         )
         self._codes: dict[int, tuple[Rotation, Floats]] = {}
         if settings.hadamard:  # a tensor's number is a seed that all ranks know

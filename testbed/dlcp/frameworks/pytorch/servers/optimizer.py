@@ -37,6 +37,7 @@ from dlcp.patterns.base import Traffic
 from dlcp.patterns.parameter_server import ParameterServer
 from dlcp.transport.contract.declarations import declare_all
 from dlcp.transport.contract.endpoint import Completion, Leg, TransportError
+from dlcp.transport.contract.mailbox import Mailbox
 from dlcp.transport.contract.tensors import plan_tensors
 
 BUCKET_BYTES = 1_000_000
@@ -241,7 +242,7 @@ class DlcpOptimizer(torch.optim.Optimizer):
         for endpoint in self._endpoints.values():
             declare_all(endpoint, declarations)
         self._worker = WatchedWorker(
-            self._endpoints[rank],
+            Mailbox(self._endpoints[rank]),
             self._tensors,
             list(range(size, size + len(homes))),
             self._flat.values,

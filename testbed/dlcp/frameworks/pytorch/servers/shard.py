@@ -15,6 +15,7 @@ from dlcp.frameworks.pytorch.failure.peer_failure import Alarm, WatchedEndpoint
 from dlcp.frameworks.pytorch.servers.flat_parameters import Entry, pieces
 from dlcp.transport.aggregation.parameter_server import Server
 from dlcp.transport.contract.endpoint import Completion, Floats, TransportError
+from dlcp.transport.contract.mailbox import Mailbox
 from dlcp.transport.contract.tensors import Tensor
 
 MakeOptimizer = Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]
@@ -132,7 +133,7 @@ class Shard:
         self._ending = threading.Event()
         self._values: Floats = np.empty_like(values)  # only what it owns is ever touched
         self.load(values)
-        self._server = Server(endpoint, tensors, index, workers, self._values, update, holes=holes)
+        self._server = Server(Mailbox(endpoint), tensors, index, workers, self._values, update, holes=holes)
         self._server.expect_first()
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"dlcp-server-{index}")
         self._thread.start()
