@@ -12,7 +12,8 @@ import dlcp
 from dlcp.errors import ExitCode, Problem, decode_problem, encode_problem
 from dlcp.model import frames
 from dlcp.model.qos import CODEPOINTS, CONTROL_QUEUE, MOST_AVERAGING, PRECEDENCES, QUEUES, codepoint_of
-from dlcp.model.workload import MOST_DEMOTIONS, MOST_SOURCE_PORTS
+from dlcp.model.transport.queues import MOST_DEMOTIONS
+from dlcp.model.transport.sending import MOST_SOURCE_PORTS
 from dlcp.traffic import native
 from dlcp.transport._native import lib
 from dlcp.transport.contract.codepoint import tos_of_queue

@@ -16,7 +16,7 @@ from dlcp.agents.precise_waits import Deadlines
 from dlcp.agents.process import profile_job
 from dlcp.agents.process.rank_factory import make_server, make_worker, place_of
 from dlcp.agents.records import Columns, Record, iteration_columns, message_columns, read_record, write_record
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.transport.aggregation.interfaces import GradientServer, GradientWorker
 from dlcp.transport.aggregation.parameter_server import Iteration
 from dlcp.transport.contract.endpoint import Completion

@@ -12,7 +12,7 @@ from loopback import COOKIE, LINK_RATE_BPS, address
 from dlcp.agents.control.handles import AgentHandle, Zygote
 from dlcp.agents.control.session import JobSession
 from dlcp.agents.job_spec import JobSpec
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 
 
 @contextmanager

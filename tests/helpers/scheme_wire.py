@@ -10,7 +10,8 @@ from virtual_time import MS, US, Floats, Key, Node, Packet, World
 
 from dlcp import schemes
 from dlcp.model.experiment import Scaling
-from dlcp.model.workload import Job, Profile, TransportSettings
+from dlcp.model.transport.settings import TransportSettings
+from dlcp.model.workload import Job, Profile
 from dlcp.patterns import pattern_of
 from dlcp.patterns.base import Traffic
 from dlcp.transport._native import lib

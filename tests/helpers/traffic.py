@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlcp.model.frames import UDP_OVERHEAD_BYTES
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.qos import DropProfile, QosIntent, QueueIntent
 from dlcp.model.topology import Graph, LeafSpine, Link
-from dlcp.model.workload import HostSettings
 from dlcp.substrates.emulate.fabric import Fabric
 
 """Ethernet, IPv4 and UDP: what a switch counts beside the payload."""

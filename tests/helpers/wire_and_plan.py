@@ -9,7 +9,7 @@ from job_in_process import Done
 from recording_endpoint import Call
 
 from dlcp.agents.job_spec import JobSpec
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.patterns import pattern_of
 from dlcp.patterns.base import Message, Pattern, Traffic
 from dlcp.transport.contract.declarations import Declaration

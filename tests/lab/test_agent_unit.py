@@ -25,7 +25,7 @@ from dlcp.agents.control.session import JobSession
 from dlcp.agents.job_spec import JobSpec, LayerWork
 from dlcp.model.lab.inventory import AGENT_SOCKET
 from dlcp.model.lab.load_inventory import load_inventory
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.substrates.lab.agents import LabAgent, LabHosts
 
 CONNECT = f"{sys.executable} -m dlcp.agents.process.systemd_bridge {AGENT_SOCKET}"

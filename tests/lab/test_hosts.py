@@ -20,8 +20,8 @@ import yaml
 from running_lab import RunningLab
 
 from dlcp.model.experiment import Scaling
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.lab.load_inventory import load_inventory
-from dlcp.model.workload import HostSettings
 from dlcp.runner.lab import hosts
 from dlcp.schemes.tcp import Tcp
 

@@ -11,7 +11,8 @@ from pydantic import Field, field_validator
 from dlcp.agents.scripts import JobOptions, load_script
 from dlcp.model.base import Frozen
 from dlcp.model.experiment import Scaling
-from dlcp.model.workload import Job, Profile, Shards, Training, TransportSettings, Workload
+from dlcp.model.transport.settings import TransportSettings
+from dlcp.model.workload import Job, Profile, Shards, Training, Workload
 from dlcp.patterns import pattern_of
 from dlcp.patterns.base import Traffic
 from dlcp.transport.contract.tensors import Tensor, plan_tensors

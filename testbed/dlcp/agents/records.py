@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dlcp.agents.clock_offset import FarClock
 from dlcp.agents.job_spec import JobSpec
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.patterns import pattern_of
 from dlcp.patterns.base import Message
 from dlcp.transport.aggregation.parameter_server import Hole, Iteration

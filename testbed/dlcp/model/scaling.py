@@ -12,7 +12,8 @@ from typing import Any
 from dlcp.model.buffering import shared_bytes
 from dlcp.model.experiment import Experiment
 from dlcp.model.frames import FRAME_BYTES, PAYLOAD_BYTES
-from dlcp.model.workload import LINUX_RTO_MIN_S, HostSettings, Job
+from dlcp.model.host_settings import LINUX_RTO_MIN_S, HostSettings
+from dlcp.model.workload import Job
 
 COMPARED = (
     "time_dilation",

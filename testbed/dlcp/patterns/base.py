@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import chain
 from typing import ClassVar, Protocol
 
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.transport.aggregation.coded_tensors import CodedJob
 from dlcp.transport.aggregation.interfaces import GradientServer, GradientWorker
 from dlcp.transport.contract.bounds import Bounds

@@ -72,6 +72,7 @@ class Transpose(Pattern):
             place.parameters,
             place.optimizer,
             traffic.settings,
+            traffic.settings.holes,
         )
 
 

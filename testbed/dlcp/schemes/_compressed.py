@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Self
 from pydantic import Field
 
 from dlcp.model.experiment import Scaling
-from dlcp.model.workload import Compression, Job, TransportSettings, Workload
+from dlcp.model.transport.settings import Compression, TransportSettings
+from dlcp.model.workload import Job, Workload
 from dlcp.schemes.base import refuse_all_but_servers
 from dlcp.schemes.tcp_tuned import TcpTuned
 from dlcp.transport.compression import compressor_class

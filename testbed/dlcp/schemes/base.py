@@ -8,8 +8,10 @@ from typing import ClassVar, Literal, Self
 
 from dlcp.model.base import Frozen
 from dlcp.model.experiment import Scaling
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.qos import QosIntent
-from dlcp.model.workload import HostSettings, Job, TransportSettings, Workload
+from dlcp.model.transport.settings import TransportSettings
+from dlcp.model.workload import Job, Workload
 from dlcp.patterns import names_where, pattern_of
 
 

@@ -7,9 +7,13 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field
 
 from dlcp.model.experiment import Scaling
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.qos import QosIntent
+from dlcp.model.transport.loss import PhaseBound
+from dlcp.model.transport.sending import MOST_WINDOW_PACKETS
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.model.units import Fraction
-from dlcp.model.workload import MOST_WINDOW_PACKETS, HostSettings, Job, PhaseBound, TransportSettings, Workload
+from dlcp.model.workload import Job, Workload
 from dlcp.patterns import pattern_of
 from dlcp.schemes._plain_intent import control_reserved_knob, plain_intent
 from dlcp.schemes.base import Scheme, UnfitError

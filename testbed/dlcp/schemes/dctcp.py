@@ -7,9 +7,10 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from dlcp.model.experiment import Scaling
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.qos import DropProfile, QosIntent, QueueIntent
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.model.units import Fraction
-from dlcp.model.workload import HostSettings, TransportSettings
 from dlcp.schemes.tcp_tuned import TcpTuned
 
 TCP_QUEUE = 0

@@ -7,9 +7,10 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from dlcp.model.experiment import Scaling
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.qos import CONTROL_QUEUE, DropProfile, QosIntent, QueueIntent
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.model.units import Fraction
-from dlcp.model.workload import HostSettings, TransportSettings
 from dlcp.schemes._plain_intent import control_reserved_knob
 from dlcp.schemes.base import Scheme
 from dlcp.transport.contract.tensors import data_queues

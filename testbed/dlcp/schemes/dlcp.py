@@ -9,17 +9,13 @@ from pydantic import Field, PlainValidator, create_model, model_validator
 from pydantic_core import PydanticKnownError
 
 from dlcp.model.experiment import Scaling
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.qos import CONTROL_QUEUE, FLOWLET_GAP_S, DropProfile, LoadBalancing, QosIntent, QueueIntent
+from dlcp.model.transport.queues import Magnitude
+from dlcp.model.transport.sending import MOST_SOURCE_PORTS
+from dlcp.model.transport.settings import Compression, TransportSettings
 from dlcp.model.units import Duration, Fraction, QuantityError, parse_fraction, show_duration
-from dlcp.model.workload import (
-    MOST_SOURCE_PORTS,
-    Compression,
-    HostSettings,
-    Job,
-    Magnitude,
-    TransportSettings,
-    Workload,
-)
+from dlcp.model.workload import Job, Workload
 from dlcp.patterns import names_where, pattern_of
 from dlcp.schemes._plain_intent import control_reserved_knob
 from dlcp.schemes.base import Scheme, UnfitError, refuse_all_but_servers

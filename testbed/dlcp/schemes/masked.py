@@ -8,11 +8,13 @@ from pydantic import Field, model_validator
 
 from dlcp.errors import Problem
 from dlcp.model.experiment import Scaling
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.loading.mask_file import recording_digest
-from dlcp.model.masks import RECORDED, MaskSettings, Order, Spread
 from dlcp.model.qos import QosIntent
+from dlcp.model.transport.masks import RECORDED, MaskSettings, Order, Spread
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.model.units import Fraction
-from dlcp.model.workload import HostSettings, Job, Training, TransportSettings, Workload
+from dlcp.model.workload import Job, Training, Workload
 from dlcp.patterns import pattern_of
 from dlcp.schemes.base import Scheme, UnfitError
 

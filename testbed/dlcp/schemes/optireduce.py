@@ -7,9 +7,12 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from dlcp.model.experiment import Scaling
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.qos import QosIntent
+from dlcp.model.transport.settings import TransportSettings
+from dlcp.model.transport.stages import TimeBounds
 from dlcp.model.units import Fraction
-from dlcp.model.workload import HostSettings, Job, TimeBounds, TransportSettings, Workload
+from dlcp.model.workload import Job, Workload
 from dlcp.patterns import names_where, pattern_of
 from dlcp.schemes._plain_intent import control_reserved_knob, plain_intent
 from dlcp.schemes.base import Scheme, UnfitError

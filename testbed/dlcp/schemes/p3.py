@@ -8,8 +8,9 @@ from pydantic import Field
 
 from dlcp.model.experiment import Scaling
 from dlcp.model.qos import QosIntent
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.model.units import Size
-from dlcp.model.workload import Job, TransportSettings, Workload
+from dlcp.model.workload import Job, Workload
 from dlcp.patterns import pattern_of
 from dlcp.schemes.base import UnfitError
 from dlcp.schemes.tcp_tuned import TcpTuned

@@ -8,8 +8,10 @@ from pydantic import Field, field_validator
 
 from dlcp.model.experiment import Scaling
 from dlcp.model.qos import QosIntent
+from dlcp.model.transport.queues import MOST_DEMOTIONS
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.model.units import Fraction
-from dlcp.model.workload import MOST_DEMOTIONS, Job, TransportSettings, Workload
+from dlcp.model.workload import Job, Workload
 from dlcp.schemes.dctcp_udp import DctcpUdp
 from dlcp.transport.contract.tensors import data_queues
 

@@ -7,8 +7,9 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from dlcp.model.experiment import Scaling
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.qos import QosIntent
-from dlcp.model.workload import HostSettings, TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.schemes.base import Scheme
 
 CONTROL_SYSCTL = "net.ipv4.tcp_congestion_control"

@@ -7,9 +7,10 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from dlcp.model.experiment import Scaling
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.qos import QosIntent
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.model.units import Duration
-from dlcp.model.workload import HostSettings, TransportSettings
 from dlcp.schemes.base import Scheme
 from dlcp.schemes.tcp import CONTROL_SYSCTL, LINUX_DEFAULTS
 

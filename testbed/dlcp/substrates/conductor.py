@@ -24,8 +24,8 @@ from dlcp.model.base import OnProgress
 from dlcp.model.faults import mean_rate_bps
 from dlcp.model.result import TABLES, RunResult, Tenant
 from dlcp.model.tables import write_columns, write_rows
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.model.units import show_fraction
-from dlcp.model.workload import TransportSettings
 from dlcp.patterns import pattern_of
 from dlcp.substrates import fidelity, result_audit
 from dlcp.substrates.ideal import ideal_communication_s, ideal_iteration_s, transfers_of, transfers_seen

@@ -8,7 +8,7 @@ from typing import Any
 
 from dlcp.agents.job_spec import JobSpec
 from dlcp.model.topology import Graph
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.patterns import pattern_of
 
 

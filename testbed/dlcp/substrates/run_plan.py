@@ -8,12 +8,13 @@ from typing import Any
 
 from dlcp.agents.job_spec import JobSpec, plan_job
 from dlcp.model.experiment import SchemeChoice, experiment_intent
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.qos import QosIntent
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
 from dlcp.model.scaling import regime
 from dlcp.model.topology import Graph
-from dlcp.model.workload import HostSettings, TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.patterns import pattern_of
 from dlcp.schemes import scheme_class
 from dlcp.schemes.base import Scheme, hosts_for, settings_for

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.transport._native import ffi, lib
 from dlcp.transport.contract.endpoint import (
     RELIABLE,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dlcp.model.workload import TimeBounds, TransportSettings
+from dlcp.model.transport.settings import TransportSettings
+from dlcp.model.transport.stages import TimeBounds
 from dlcp.transport.aggregation.optireduce_timeouts import LEAST_WAIT, MOST_WAIT, NEWEST, StageTimes
 from dlcp.transport.contract.bounds import Bounds
 from dlcp.transport.contract.endpoint import RELIABLE, Deadline, Leg

@@ -17,7 +17,7 @@ from dlcp.agents.process.job_rank import JobRank, Opened, Prepared
 from dlcp.model.experiment import Experiment, experiment_intent
 from dlcp.model.loading.experiment_files import load_experiment
 from dlcp.model.qos import FLOWLET_GAP_S, Pfc, QosIntent
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.paths import EXPERIMENTS
 from dlcp.substrates.emulate.pfc import PauseLoop
 from dlcp.traffic.native import group_datagrams

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.transport.contract.bounds import Bounds
 from dlcp.transport.contract.endpoint import RELIABLE, Bound
 

@@ -4,7 +4,7 @@ import pytest
 
 from dlcp.agents.job_spec import JobSpec, LayerWork
 from dlcp.model.topology import LeafSpine, Star
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.substrates.ideal import (
     Transfer,
     ideal_communication_s,

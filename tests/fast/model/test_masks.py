@@ -9,8 +9,8 @@ import pytest
 
 from dlcp.errors import Problem
 from dlcp.model.loading.mask_file import Recording, read_recording, recording_names, recording_path, write_recording
-from dlcp.model.masks import MaskSettings
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.masks import MaskSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.transport.aggregation.loss_masks import Lost, Masks
 from dlcp.transport.contract.endpoint import Floats
 from dlcp.transport.contract.packing import Packing

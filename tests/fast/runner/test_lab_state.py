@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from dlcp.errors import Problem
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.lab.inventory import LabSwitch
 from dlcp.model.result import TABLES
-from dlcp.model.workload import HostSettings
 from dlcp.substrates.lab.ssh import Done, Remote
 from dlcp.substrates.lab.state import (
     Boxes,

@@ -13,7 +13,7 @@ from switch_port import Port
 from virtual_time import MS, US, Done, Key, Node, Packet, World
 
 from dlcp import schemes
-from dlcp.model.workload import EarlyClose
+from dlcp.model.transport.loss import EarlyClose
 from dlcp.schemes.base import UnfitError
 from dlcp.transport._native import lib
 from dlcp.transport.aggregation.dblp import Phase

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dlcp.model.workload import Compression, TransportSettings
+from dlcp.model.transport.settings import Compression, TransportSettings
 from dlcp.patterns import names, pattern_of
 from dlcp.patterns.base import Message, Traffic
 from dlcp.patterns.parameter_server import ParameterServer

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.patterns import pattern_of
 from dlcp.patterns.base import Traffic
 from dlcp.transport.contract.tensors import (

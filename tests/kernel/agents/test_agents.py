@@ -23,7 +23,8 @@ from dlcp.agents.job_spec import JobSpec, LayerWork
 from dlcp.agents.process.profile_job import backward_phases, forward_phases, synthetic_gradient
 from dlcp.errors import Problem
 from dlcp.model.result import TABLES
-from dlcp.model.workload import Compression, TimeBounds, TransportSettings
+from dlcp.model.transport.settings import Compression, TransportSettings
+from dlcp.model.transport.stages import TimeBounds
 from dlcp.substrates.ideal import transfers_of
 from dlcp.substrates.result_audit import broken_promises
 

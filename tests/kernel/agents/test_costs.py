@@ -13,7 +13,7 @@ from dlcp.agents.control.handles import Zygote
 from dlcp.agents.control.session import JobResult
 from dlcp.agents.costs import costs_of
 from dlcp.agents.job_spec import JobSpec, LayerWork
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.transport.contract.tensors import PACKET_ELEMENTS
 
 SPEC = JobSpec(

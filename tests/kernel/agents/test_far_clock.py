@@ -14,7 +14,8 @@ from dlcp.agents.clock_offset import FarClock, Reading
 from dlcp.agents.control.background_session import BackgroundSession
 from dlcp.agents.control.session import JobSession
 from dlcp.agents.job_spec import JobSpec, LayerWork
-from dlcp.model.workload import Constant, TransportSettings
+from dlcp.model.transport.settings import TransportSettings
+from dlcp.model.workload import Constant
 from dlcp.traffic.plan import TrafficSpec
 
 AHEAD_S = {"h1": 1000, "h2": 0, "h3": 86_400}

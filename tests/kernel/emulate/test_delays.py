@@ -14,8 +14,8 @@ import pytest
 from traffic import Sink, at, name_of, pace, plain, together, tos, udp
 
 from dlcp.errors import MachineCannot
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.topology import Graph, Link
-from dlcp.model.workload import HostSettings
 from dlcp.substrates.emulate import delayed_links
 from dlcp.substrates.emulate.capabilities import probe_delays
 from dlcp.substrates.emulate.fabric import Fabric

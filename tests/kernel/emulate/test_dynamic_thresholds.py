@@ -23,9 +23,9 @@ from traffic import at, pace, star, together, tos, udp
 from dlcp.agents.control.handles import Zygote
 from dlcp.model.experiment import Experiment, experiment_intent
 from dlcp.model.frames import FRAME_BYTES, UDP_OVERHEAD_BYTES
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.qos import QosIntent
 from dlcp.model.topology import Graph, Link
-from dlcp.model.workload import HostSettings
 from dlcp.paths import EXPERIMENTS
 from dlcp.schemes.tcp import Tcp
 from dlcp.substrates.agent_prober import AgentProber

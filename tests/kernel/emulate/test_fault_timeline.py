@@ -13,8 +13,8 @@ from traffic import Sink, at, pace, plain, together, udp
 
 from dlcp.model.faults import Fault, FaultKind
 from dlcp.model.frames import UDP_OVERHEAD_BYTES
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.topology import LeafSpine
-from dlcp.model.workload import HostSettings
 from dlcp.substrates.emulate.fabric import Fabric
 from dlcp.substrates.emulate.faults import FaultPlayer, timeline
 

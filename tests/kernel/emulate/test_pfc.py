@@ -9,9 +9,9 @@ from typing import Any
 
 from traffic import Sink, pace, plain, together, tos, udp
 
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.qos import Pfc
 from dlcp.model.topology import Graph, Link
-from dlcp.model.workload import HostSettings
 from dlcp.substrates.emulate.fabric import Fabric
 from dlcp.substrates.emulate.pfc import PauseLoop
 

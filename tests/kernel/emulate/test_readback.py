@@ -11,8 +11,8 @@ from traffic import plain, star
 
 from dlcp.errors import MachineCannot, Problem
 from dlcp.isolation.netns import Namespace
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.qos import DropProfile, QosIntent, QueueIntent
-from dlcp.model.workload import HostSettings
 from dlcp.switches.bpf.map_structs import PortConfig
 
 ROUTE = "198.18.0.0/15 dev h1-eth0 proto kernel scope link src 198.18.0.1"

@@ -17,7 +17,7 @@ SHELL = """
 import json, sys
 from dlcp.model.qos import QosIntent
 from dlcp.model.topology import LeafSpine
-from dlcp.model.workload import HostSettings
+from dlcp.model.host_settings import HostSettings
 from dlcp.substrates.emulate.shell import shell
 graph = LeafSpine(kind="leaf-spine", leaves=2, spines=2, hosts=4, rate="100 Mbit/s").graph
 intent = QosIntent(name="plain", port_buffer="100 kB", load_balancing="per-packet")

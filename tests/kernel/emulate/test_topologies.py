@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from traffic import Sink, plain, udp
 
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.loading.experiment_files import load_topology, topology_names
-from dlcp.model.workload import HostSettings
 from dlcp.substrates.emulate.fabric import Fabric
 
 

@@ -15,9 +15,9 @@ import yaml
 
 from dlcp.agents.control.handles import Zygote
 from dlcp.isolation.netns import Namespace
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.qos import DropProfile, QosIntent, QueueIntent
 from dlcp.model.topology import Graph, LeafSpine, Link
-from dlcp.model.workload import HostSettings
 from dlcp.substrates.emulate.fabric import Fabric
 from dlcp.substrates.emulate.verify import verify_fabric
 from dlcp.switches.bpf.aqm_words import render

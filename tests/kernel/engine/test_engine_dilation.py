@@ -14,7 +14,7 @@ import pytest
 from attempts import several_attempts
 from two_hosts import NEEDS_ROOT, hosts
 
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.transport._native import ffi, lib
 from dlcp.transport.contract.endpoint import Deadline, Leg, MessageKey, TransportError
 from dlcp.transport.dlcp_endpoint import DlcpEndpoint

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from two_hosts import NEEDS_ROOT, WITHIN_S, hosts
 
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.transport.contract.endpoint import Leg, MessageKey, TransportError
 from dlcp.transport.dlcp_endpoint import DlcpEndpoint
 
@@ -26,7 +26,7 @@ KEY = MessageKey(3, 0, Leg.PUSH)
 SENDER = """
 import sys, time
 import numpy as np
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.transport.contract.endpoint import Leg, MessageKey
 from dlcp.transport.dlcp_endpoint import DlcpEndpoint
 port, elements, rate = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])

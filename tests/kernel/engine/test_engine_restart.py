@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.transport.contract.endpoint import Leg, MessageKey, TransportError
 from dlcp.transport.dlcp_endpoint import DlcpEndpoint
 

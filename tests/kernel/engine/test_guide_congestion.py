@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from guides import block
 
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.transport._native_build import NATIVE
 
 GUIDE = "add-a-congestion-controller"

@@ -20,8 +20,8 @@ from dlcp.agents.job_spec import JobSpec, LayerWork
 from dlcp.agents.process.inprocess_job import InProcessJob
 from dlcp.errors import Problem
 from dlcp.frameworks import framework_of
-from dlcp.model.masks import MaskSettings
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.masks import MaskSettings
+from dlcp.model.transport.settings import TransportSettings
 
 GUIDE, SCRIPT = "add-a-framework", "guide_linear.py"
 DLCP = TransportSettings(kind="dlcp", loss_bound=0.1)

@@ -11,7 +11,7 @@ import torch
 
 from dlcp.frameworks.pytorch.failure.peer_failure import Alarm, WatchedEndpoint
 from dlcp.frameworks.pytorch.reducer import MAX_TENSORS, SLOTS, Reducer, Span
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.transport.aggregation.ring import RingAllReduce
 from dlcp.transport.contract.endpoint import RELIABLE, TransportError
 from dlcp.transport.contract.mailbox import Mailbox

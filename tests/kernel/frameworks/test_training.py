@@ -25,9 +25,10 @@ from dlcp.datasets.batches import Batches, order
 from dlcp.datasets.fashion_mnist import INSTALL
 from dlcp.errors import Problem
 from dlcp.model.experiment import Scaling
-from dlcp.model.masks import MaskSettings
 from dlcp.model.result import TABLES
-from dlcp.model.workload import Compression, Job, TransportSettings, Workload
+from dlcp.model.transport.masks import MaskSettings
+from dlcp.model.transport.settings import Compression, TransportSettings
+from dlcp.model.workload import Job, Workload
 from dlcp.paths import WORKLOADS
 
 SCRIPT = "fashion_mnist_cnn.py"

@@ -22,11 +22,11 @@ from dlcp.errors import Problem
 from dlcp.model.base import OnProgress
 from dlcp.model.loading.mask_file import read_recording
 from dlcp.model.loading.stored_result import record_tables
-from dlcp.model.masks import MaskSettings
 from dlcp.model.result import TABLES, RunResult
 from dlcp.model.run import Run
 from dlcp.model.tables import write_columns, write_rows
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.masks import MaskSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.runner.planning.check import Ready, ready
 from dlcp.runner.planning.plan import Plan, plan, usual_substrate
 from dlcp.runner.running.execute import execute

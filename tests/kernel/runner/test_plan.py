@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dlcp.errors import Problem
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.result import RunResult
-from dlcp.model.workload import HostSettings
 from dlcp.runner.machine.lab_equivalent import idle_rtt_s, sentences, stands_for
 from dlcp.runner.planning.check import ready
 from dlcp.runner.planning.estimate import OVER_IDEAL, SET_UP_S, estimate, expected_s

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from loopback import DLCP, TCP, ranks
 
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.transport.contract.endpoint import Endpoint
 from dlcp.transport.in_process import InProcessNetwork
 

@@ -11,7 +11,7 @@ import pytest
 from coding import METHODS, Bench, known_knobs
 from loopback import TCP, mailboxes, ranks, together
 
-from dlcp.model.workload import Compression, TransportSettings
+from dlcp.model.transport.settings import Compression, TransportSettings
 from dlcp.patterns.base import Traffic
 from dlcp.transport.aggregation.coded_tensors import CodedJob
 from dlcp.transport.aggregation.compressed_server import CompressedServer, CompressedWorker

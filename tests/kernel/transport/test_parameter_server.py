@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loopback import TCP, mailboxes, ranks, together
 
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.patterns.base import Traffic
 from dlcp.transport.aggregation.parameter_server import Server, Worker, parameters_crc32
 from dlcp.transport.contract.endpoint import Completion, Endpoint, Floats, MessageKey, Placement, TransportError

@@ -20,7 +20,9 @@ from dlcp import patterns
 from dlcp.agents.job_spec import JobSpec, LayerWork
 from dlcp.agents.process.inprocess_exchange import pushes_of
 from dlcp.model.replicas import drift_lasts
-from dlcp.model.workload import Compression, Job, PhaseBound, TransportSettings
+from dlcp.model.transport.loss import PhaseBound
+from dlcp.model.transport.settings import Compression, TransportSettings
+from dlcp.model.workload import Job
 from dlcp.patterns import names, names_where, pattern_of
 from dlcp.runner.planning.check import check
 from dlcp.runner.planning.estimate import expected_s

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from loopback import agree, ranks, together
 
-from dlcp.model.workload import PhaseBound, TransportSettings
+from dlcp.model.transport.loss import PhaseBound
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.patterns import pattern_of
 from dlcp.patterns.base import PlannedTerms, Traffic
 from dlcp.transport.aggregation.dblp import PhaseServer, PhaseWorker

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from loopback import TCP, ring, together
 
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.transport.aggregation.ring import (
     SEGMENT_HOP_BYTES,
     AllReduced,

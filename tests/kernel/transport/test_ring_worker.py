@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from loopback import TCP, mailboxes, ring, together
 
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.patterns import pattern_of
 from dlcp.patterns.base import Traffic
 from dlcp.transport.aggregation.ring_worker import RingWorker

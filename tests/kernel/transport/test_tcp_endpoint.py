@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from loopback import CONGESTION_CONTROL, COOKIE, TCP, address, free_port, ranks, take, together
 
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.transport.contract.endpoint import (
     RELIABLE,
     Bound,

@@ -16,7 +16,8 @@ from loopback import COOKIE, TCP, address, free_port, ranks, together
 
 from dlcp import schemes
 from dlcp.model.experiment import Scaling
-from dlcp.model.workload import Job, Profile, TransportSettings
+from dlcp.model.transport.settings import TransportSettings
+from dlcp.model.workload import Job, Profile
 from dlcp.schemes.base import UnfitError
 from dlcp.transport.contract.endpoint import Leg, MessageKey, TransportError
 from dlcp.transport.tcp.connection import CAME, FRAME

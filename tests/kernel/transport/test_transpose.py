@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from loopback import TCP, mailboxes, together, transpose
 
-from dlcp.model.workload import TimeBounds, TransportSettings
+from dlcp.model.transport.settings import TransportSettings
+from dlcp.model.transport.stages import TimeBounds
 from dlcp.patterns.base import Traffic
 from dlcp.transport.aggregation.optireduce_timeouts import StageTimes
 from dlcp.transport.aggregation.ring import AllReduced
@@ -279,7 +280,7 @@ def workers_of(endpoints: list[Endpoint], settings: TransportSettings, **options
     tensors, sgd = plan_tensors(LAYERS, 16_000, 1, settings), Sgd(0.1, 0.9, ITERATIONS, warmup_iterations=1)
     boxes = mailboxes(endpoints, "transpose", Traffic(len(endpoints), 0, tensors, settings, ITERATIONS))
     return [
-        TransposeWorker(box, tensors, rank, len(endpoints), initial(), sgd, settings, **options)
+        TransposeWorker(box, tensors, rank, len(endpoints), initial(), sgd, settings, settings.holes, **options)
         for rank, box in enumerate(boxes)
     ]
 

@@ -11,7 +11,7 @@ from typing import Any
 from dlcp.agents.control.handles import AgentError, AgentHandle, gather, read_clocks, request_all
 from dlcp.agents.job_spec import JobSpec, digest
 from dlcp.agents.records import Columns, hole_columns, iteration_columns, message_columns, read_record
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.transport.factory import TCP_PORT, UDP_PORT
 
 OPEN_TIMEOUT_S = 20.0

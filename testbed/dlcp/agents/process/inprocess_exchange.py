@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from dlcp.agents.job_spec import JobSpec
 from dlcp.agents.process.rank_factory import make_server, make_worker, optimizer, place_of
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.patterns import pattern_of
 from dlcp.patterns.base import Message
 from dlcp.transport.aggregation.interfaces import GradientServer

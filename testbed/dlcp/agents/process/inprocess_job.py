@@ -18,8 +18,8 @@ from dlcp.agents.process.inprocess_exchange import Exchanges, Pushed, exchange_o
 from dlcp.agents.records import Columns
 from dlcp.agents.scripts import framework_of_script, warm_script
 from dlcp.model.loading.mask_file import read_recording, recording_path
-from dlcp.model.masks import MaskSettings
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.masks import MaskSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.transport.aggregation.loss_masks import Masks
 from dlcp.transport.contract.endpoint import Floats, Leg
 from dlcp.transport.contract.packing import Packing

@@ -19,7 +19,7 @@ from dlcp.agents.process.rank_factory import make_server, make_worker, note_codi
 from dlcp.agents.scripts import framework_of_script, warm_script
 from dlcp.frameworks.base import Training
 from dlcp.frameworks.compute_pace import Pace
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.transport.aggregation.interfaces import GradientServer, GradientWorker, Rank
 from dlcp.transport.aggregation.parameter_server import Iteration, Server, parameters_crc32
 from dlcp.transport.contract.endpoint import Endpoint, Floats

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dlcp.agents.job_spec import JobSpec
 from dlcp.agents.process import profile_job
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.patterns import pattern_of
 from dlcp.patterns.base import Place, PlannedTerms
 from dlcp.transport.aggregation.all_reduce_worker import AllReduceWorker

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from dlcp.model.frames import UDP_OVERHEAD_BYTES
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.qos import QosIntent, QueueIntent
 from dlcp.model.topology import Graph, Link
-from dlcp.model.workload import HostSettings
 from dlcp.substrates.emulate.fabric import Fabric
 from dlcp.traffic.native import Lane, Source, flow_array, whole
 

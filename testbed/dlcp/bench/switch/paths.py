@@ -19,10 +19,10 @@ from itertools import pairwise
 from dlcp.errors import MachineCannot
 from dlcp.isolation.netns import Namespace
 from dlcp.isolation.private_namespaces import RUNTIME
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.lab.device import Device
 from dlcp.model.qos import DropProfile, QosIntent, QueueIntent
 from dlcp.model.topology import Graph, Link
-from dlcp.model.workload import HostSettings
 from dlcp.substrates.emulate import interfaces
 from dlcp.substrates.emulate.fabric import Fabric
 from dlcp.switches import tc

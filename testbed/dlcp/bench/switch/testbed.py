@@ -14,9 +14,9 @@ from dlcp.bench.child import Commands, serve
 from dlcp.bench.switch.light_flow import LightFlow
 from dlcp.bench.switch.paths import BOX_WAYS, LOADED_QUEUE, WAYS, Pair, Way
 from dlcp.errors import ExitCode, Problem
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.qos import QosIntent
 from dlcp.model.topology import LeafSpine
-from dlcp.model.workload import HostSettings
 from dlcp.substrates.emulate.fabric import Fabric
 from dlcp.transport._native import lib
 

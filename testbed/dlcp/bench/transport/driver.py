@@ -9,7 +9,7 @@ from typing import Any
 from dlcp.bench.channel import Channel
 from dlcp.bench.transport.options import TransportOptions
 from dlcp.errors import ExitCode, Problem
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.transport._native import lib
 from dlcp.transport.contract.endpoint import Bound
 

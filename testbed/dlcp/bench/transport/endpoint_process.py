@@ -17,7 +17,7 @@ import numpy as np
 from dlcp.bench.channel import Channel
 from dlcp.bench.child import Commands, serve_child
 from dlcp.bench.transport import python_reference
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.transport.contract.endpoint import (
     Bound,
     Completion,

@@ -23,7 +23,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from dlcp.frameworks.pytorch.address import Link, find_link
 from dlcp.frameworks.pytorch.failure.peer_failure import Alarm
 from dlcp.frameworks.pytorch.options import DlcpOptions
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.transport.contract.endpoint import TransportError
 from dlcp.transport.dlcp_endpoint import DlcpEndpoint
 

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from dlcp.errors import ExitCode, Problem, Problems
 from dlcp.model.base import OnProgress
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.lab.inventory import Lab
 from dlcp.model.loading.document import read_document
-from dlcp.model.workload import HostSettings
 from dlcp.runner.lab import deployment_record
 from dlcp.runner.lab.host_manifest import MANIFEST
 from dlcp.runner.lab.playbooks import Event, run_playbook

@@ -11,10 +11,10 @@ from pathlib import Path
 from dlcp.errors import ExitCode, MachineCannot, Problem, Problems
 from dlcp.model.base import OnProgress
 from dlcp.model.experiment import experiment_intent
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.lab.inventory import Lab
 from dlcp.model.qos import QosIntent
 from dlcp.model.topology import Graph
-from dlcp.model.workload import HostSettings
 from dlcp.runner.lab import deploy as deploying
 from dlcp.runner.lab import hosts
 from dlcp.runner.lab.deployment_record import lab_folder, lab_secret, lock_path, read_json

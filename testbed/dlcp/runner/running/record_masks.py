@@ -14,7 +14,8 @@ from dlcp.model.experiment import Scaling
 from dlcp.model.loading.experiment_files import load_workload
 from dlcp.model.loading.mask_file import FOLDER, SUFFIX, Recording, write_recording
 from dlcp.model.result import RunResult
-from dlcp.model.workload import Job, TransportSettings
+from dlcp.model.transport.settings import TransportSettings
+from dlcp.model.workload import Job
 from dlcp.runner.running.store import Store, load_result
 from dlcp.transport.contract.packing import Packing
 

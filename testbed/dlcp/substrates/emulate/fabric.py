@@ -18,9 +18,9 @@ import numpy.typing as npt
 from dlcp.errors import Problem
 from dlcp.isolation.netns import Namespace
 from dlcp.isolation.private_namespaces import BPF_PINS
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.qos import QosIntent
 from dlcp.model.topology import Graph
-from dlcp.model.workload import HostSettings
 from dlcp.substrates.emulate import delayed_links, interfaces
 from dlcp.substrates.emulate.live_ports import LivePorts
 from dlcp.substrates.emulate.mininet_nodes import empty_network

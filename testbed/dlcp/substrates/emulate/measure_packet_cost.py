@@ -23,9 +23,9 @@ from dlcp.errors import MachineCannot, Problem, decode_problem, encode_problem
 from dlcp.isolation.netns import Namespace
 from dlcp.isolation.private_namespaces import start_private
 from dlcp.model.base import OnProgress
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.qos import QosIntent
 from dlcp.model.topology import LeafSpine
-from dlcp.model.workload import HostSettings
 from dlcp.substrates.emulate.device_names import Devices
 from dlcp.substrates.emulate.fabric import Fabric
 from dlcp.traffic.native import DATAGRAM_BYTES, Lane, Sink, Source, expect, flow_array

@@ -12,9 +12,9 @@ from mininet.log import setLogLevel
 
 from dlcp.errors import ExitCode, Problem
 from dlcp.isolation.private_namespaces import start_private
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.qos import QosIntent
 from dlcp.model.topology import Graph
-from dlcp.model.workload import HostSettings
 from dlcp.substrates.emulate.fabric import Fabric
 from dlcp.substrates.emulate.pfc import pausing
 

@@ -12,9 +12,9 @@ from dlcp.agents.control.handles import AgentError, Zygote
 from dlcp.errors import ExitCode, Problem
 from dlcp.isolation.private_namespaces import start_private
 from dlcp.model.base import OnProgress
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.qos import QosIntent
 from dlcp.model.topology import Graph
-from dlcp.model.workload import HostSettings
 from dlcp.substrates.agent_prober import AgentProber
 from dlcp.substrates.emulate.fabric import Fabric
 from dlcp.substrates.json_lines import Say, answer, messages

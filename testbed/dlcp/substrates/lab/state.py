@@ -11,9 +11,9 @@ from typing import Any
 
 from dlcp.errors import ExitCode, Problem, decode_problem
 from dlcp.files.json_text import parse_json
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.lab.inventory import LabHost, LabSwitch
 from dlcp.model.result import DROP_CAUSES
-from dlcp.model.workload import HostSettings
 from dlcp.schemes.tcp import CONTROL_SYSCTL
 from dlcp.substrates.lab.ssh import SHOWN, Done, Remote
 from dlcp.switches.linux.state import STATE_VARIABLE

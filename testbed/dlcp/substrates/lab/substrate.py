@@ -14,12 +14,12 @@ from typing import Protocol, Self
 
 from dlcp.errors import MachineCannot, Problem, Problems
 from dlcp.model.base import OnProgress
+from dlcp.model.host_settings import HostSettings
 from dlcp.model.lab.inventory import Lab
 from dlcp.model.qos import QosIntent
 from dlcp.model.result import RunResult
 from dlcp.model.run import Run
 from dlcp.model.topology import Graph
-from dlcp.model.workload import HostSettings
 from dlcp.substrates.conductor import Conductor
 from dlcp.substrates.lab.agents import LabHosts, connect, open_all
 from dlcp.substrates.lab.site import LabFacts, LabSite

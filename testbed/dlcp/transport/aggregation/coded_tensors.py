@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dlcp.model.workload import Compression, TransportSettings
+from dlcp.model.transport.settings import Compression, TransportSettings
 from dlcp.transport.compression import compressor_class
 from dlcp.transport.compression.base import Compressor, Exchange, Knobs, Share
 from dlcp.transport.contract.endpoint import Leg

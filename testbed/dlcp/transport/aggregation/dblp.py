@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dlcp.model.workload import PhaseBound
+from dlcp.model.transport.loss import PhaseBound
 from dlcp.transport.aggregation.parameter_server import Server, Worker
 from dlcp.transport.contract.endpoint import Bound, Completion, Floats, Leg, MessageKey, Placement
 from dlcp.transport.contract.mailbox import Mailbox

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlcp.model.loading.mask_file import Recording
-from dlcp.model.masks import RECORDED, MaskSettings
+from dlcp.model.transport.masks import RECORDED, MaskSettings
 from dlcp.transport.contract.endpoint import Floats
 from dlcp.transport.contract.packing import Packing
 from dlcp.transport.contract.tensors import Tensor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlcp.model.workload import EarlyClose
+from dlcp.model.transport.loss import EarlyClose
 from dlcp.transport.contract.endpoint import Completion, Deadline
 
 

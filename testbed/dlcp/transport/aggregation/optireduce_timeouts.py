@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dlcp.model.workload import TimeBounds
+from dlcp.model.transport.stages import TimeBounds
 from dlcp.transport.contract.endpoint import Deadline, Leg
 
 NEWEST = 0.125

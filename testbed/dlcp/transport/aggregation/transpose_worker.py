@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.stages import StageSettings
 from dlcp.transport.aggregation.all_reduce_worker import AllReduceWorker
 from dlcp.transport.aggregation.hadamard import Rotation
 from dlcp.transport.aggregation.optireduce_timeouts import StageTimes
@@ -34,7 +34,8 @@ class TransposeWorker(AllReduceWorker):
         size: int,
         parameters: Floats,
         optimizer: Optimizer,
-        settings: TransportSettings,
+        settings: StageSettings,
+        holes: Literal["zero", "rescale", "last"] = "zero",
         *,
         stall_timeout_s: float = STALL_TIMEOUT_S,
     ) -> None:
@@ -44,7 +45,7 @@ class TransposeWorker(AllReduceWorker):
             mailbox,
             rank,
             size,
-            holes=settings.holes,
+            holes=holes,
             at_once=settings.at_once,
             times=self.stage_times,
         )

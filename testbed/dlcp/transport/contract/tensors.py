@@ -11,7 +11,7 @@ from itertools import pairwise
 from math import ceil
 from typing import Literal
 
-from dlcp.model.workload import Magnitude, TransportSettings
+from dlcp.model.transport.queues import Magnitude, QueueSettings
 from dlcp.transport.contract.endpoint import Droppable
 from dlcp.transport.contract.values import element_bytes, packet_elements
 
@@ -69,7 +69,7 @@ def segments(layers: list[tuple[str, int]]) -> list[Segment]:
 
 
 def plan_tensors(
-    layers: list[tuple[str, int]], bucket_bytes: int, servers: int, settings: TransportSettings
+    layers: list[tuple[str, int]], bucket_bytes: int, servers: int, settings: QueueSettings
 ) -> list[Tensor]:
     """Buckets of a model, input side first; a tensor's number is its place in this list.
 
@@ -100,7 +100,7 @@ def plan_tensors(
     ]
 
 
-def front_layers(layers: int, settings: TransportSettings) -> int:
+def front_layers(layers: int, settings: QueueSettings) -> int:
     """How many of so many layers come before the protected tail."""
     return layers - ceil(settings.protected_tail_share * layers)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.tcp import TcpSettings
 from dlcp.transport.contract.agreed_tensors import UNKNOWN, AgreedTensor, AgreedTensors
 from dlcp.transport.contract.endpoint import (
     RELIABLE,
@@ -70,7 +70,7 @@ class TcpEndpoint:
         address: str,
         port: int,
         peers: dict[int, tuple[str, int]],
-        settings: TransportSettings,
+        settings: TcpSettings,
         *,
         job_cookie: int,
         connects_to: tuple[int, ...],

@@ -32,7 +32,7 @@ from dlcp.frameworks.pytorch.servers.flat_parameters import FlatModel
 from dlcp.frameworks.pytorch.servers.shard import Hyperparameters, MakeOptimizer, Shard, TorchUpdate, hyperparameters
 from dlcp.frameworks.pytorch.servers.watched_worker import WatchedWorker, rank_names
 from dlcp.frameworks.pytorch.statistics import Counter, Losses, Statistics, statistics_of
-from dlcp.model.workload import TransportSettings
+from dlcp.model.transport.settings import TransportSettings
 from dlcp.patterns.base import Traffic
 from dlcp.patterns.parameter_server import ParameterServer
 from dlcp.transport.contract.declarations import declare_all

@@ -1,0 +1,1 @@
+"""The settings of a scheme's transport: one file for each part of a transport."""
