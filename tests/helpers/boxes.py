@@ -11,10 +11,11 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from waits import in_time, wait_until
 
 from dlcp.isolation.netns import Namespace
 from dlcp.model.lab.device import Device
@@ -49,8 +50,8 @@ class World:
         self._sleepers = [subprocess.Popen(["unshare", "--net", "sleep", "120"]) for _ in range(3)]
         ours = os.readlink("/proc/self/ns/net")
         for sleeper in self._sleepers:
-            while os.readlink(f"/proc/{sleeper.pid}/ns/net") == ours:
-                time.sleep(0.002)
+            link = f"/proc/{sleeper.pid}/ns/net"
+            wait_until(lambda link=link: os.readlink(link) != ours, "unshare has made a namespace", every_s=0.002)
         names = ("h1", "h2", "manager")
         self.hosts = {n: Namespace(n, s.pid) for n, s in zip(names, self._sleepers, strict=True)}
         self.ports = ["eth1", *(f"eth{2 + i}" for i in range(links))]
@@ -64,8 +65,8 @@ class World:
         )
         self.keep_paths(links)
         with Devices("the box") as devices:
-            while not all(devices.is_up(port) for port in (*self.ports, MANAGEMENT)):
-                time.sleep(0.005)
+            ports = (*self.ports, MANAGEMENT)
+            wait_until(lambda: all(devices.is_up(port) for port in ports), "all ports are up", every_s=0.005)
         for host in ("h1", "h2"):
             self.hosts[host].write_sysctl("net.ipv4.conf.all.rp_filter", "0")
         Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
@@ -146,10 +147,8 @@ def account(told: dict[str, Any]) -> dict[str, list[int]]:
 
 def settled() -> dict[str, Any]:
     """The counters once nothing waits."""
-    deadline = time.monotonic() + SETTLED_WITHIN_S
-    while sum((told := box("counters"))["waiting_bytes"].values()) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return told
+    in_time(lambda: not sum(box("counters")["waiting_bytes"].values()), SETTLED_WITHIN_S, every_s=0.02)
+    return box("counters")
 
 
 def udp(host: Namespace, address: str, tos_byte: int = 0, port: int = 0) -> socket.socket:

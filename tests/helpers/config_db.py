@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import redis
+from waits import in_time, wait_until
 
 from dlcp.paths import REPOSITORY
 
@@ -90,10 +90,7 @@ class ConfigDb:
 
     def wait_for(self, dump: bytes, within_s: float) -> bool:
         """Whether it becomes this within a limit."""
-        limit = time.monotonic() + within_s
-        while self.dump() != dump and time.monotonic() < limit:
-            time.sleep(0.1)
-        return self.dump() == dump
+        return in_time(lambda: self.dump() == dump, within_s, every_s=0.1)
 
     def set(self, key: str, row: dict[str, Any]) -> None:
         """A row as SONiC writes it."""
@@ -113,10 +110,7 @@ def config_db(folder: Path, ports: int = len(PORTS)) -> Iterator[ConfigDb]:
     words = [server, "--port", "0", "--unixsocket", switch.socket, "--save", "", "--dir", str(folder)]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
     try:
-        for _ in range(200):
-            if Path(switch.socket).exists():
-                break
-            time.sleep(0.02)
+        wait_until(Path(switch.socket).exists, "redis has its socket")
         for table, rows in AS_SHIPPED.items():
             for key, row in rows.items():
                 switch.set(f"{table}|{key}", row)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from running_lab import RunningLab
+from waits import in_time
 
 UNTIL_S = 180
 SWITCHES = ("a", "b", "c")
@@ -59,10 +59,7 @@ def held(lab: RunningLab) -> dict[str, Any]:
 
 def settled(lab: RunningLab, good: dict[str, Any]) -> bool:
     """Whether every switch comes to hold what it held, by itself, long after every timer of these tests."""
-    until = time.monotonic() + UNTIL_S
-    while (told := held(lab)) != good and time.monotonic() < until:
-        time.sleep(0.5)
-    return told == good
+    return in_time(lambda: held(lab) == good, UNTIL_S, every_s=0.5)
 
 
 def _held(lab: RunningLab, name: str) -> dict[str, Any]:

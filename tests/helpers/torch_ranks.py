@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from waits import wait_until
 
 import dlcp.frameworks.pytorch as dlcp
 from dlcp.agents.process.fork_server import enter_network_namespace
@@ -114,10 +115,7 @@ def lossy_loopback(share: float) -> Iterator[str]:
     path = f"/proc/{holder.pid}/ns/net"
     try:
         own = os.stat("/proc/self/ns/net").st_ino
-        deadline_s = time.monotonic() + 10
-        while os.stat(path).st_ino == own:  # until unshare has done its work
-            assert time.monotonic() < deadline_s
-            time.sleep(0.01)
+        wait_until(lambda: os.stat(path).st_ino != own, "unshare has made a namespace")
         program = RANDOM_DROP.format(keep_above=round(share * 2**32))
         for command in (
             "ip link set lo up",

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ import yaml
 from running_lab import RunningLab
 from test_lab_run import HOSTS, TOPOLOGY, agents, await_agents, made, results, write
 from unit_listener import CALLER, STRANGER, deafen, furnish, lacking, listen
+from waits import wait_until
 
 from dlcp.agents.control.session import JobSession
 from dlcp.agents.job_spec import JobSpec, LayerWork
@@ -117,10 +117,8 @@ def test_an_agent_ends_with_who_asked_for_it(star: RunningLab, who: str) -> None
             kill(ssh)
         else:
             star.on("h1", "kill -9 $(pgrep -f '[d]lcp.agents.process.systemd_bridge')")
-        until_s = time.monotonic() + 20
-        while star.on("h1", "pgrep -f '[d]lcp.agents' || true") and time.monotonic() < until_s:
-            time.sleep(0.1)
-        assert star.on("h1", "pgrep -f '[d]lcp.agents' || true") == ""
+        left = "pgrep -f '[d]lcp.agents' || true"
+        wait_until(lambda: star.on("h1", left) == "", "h1's agents have ended", every_s=0.1)
 
 
 def job_over_units(path: str, folder: str) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from faults import ALWAYS, asked, mend, plant
 from running_lab import RunningLab
 from small_fabric import SWITCHES, command, held, settled, standing, switch
+from waits import wait_until
 
 from dlcp.errors import ExitCode
 from dlcp.model.lab.load_inventory import load_inventory
@@ -148,9 +148,8 @@ def test_one_deployment_at_a_time(fabric: RunningLab) -> None:
     words = [sys.executable, "-m", "dlcp.cli.main", "switch", "diff", "dlcp-wred"]
     words = fabric.process.inside(["env", "-C", str(fabric.folder), f"DLCP_LAB={fabric.path}", *words])
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as first:
-        while not asked(fabric, "a"):
-            assert first.poll() is None
-            time.sleep(0.1)
+        wait_until(lambda: asked(fabric, "a") or first.poll() is not None, "a is asked", 60, every_s=0.1)
+        assert first.poll() is None
         second = command(fabric, "apply", "dlcp-wred", "--yes")
         mend(fabric, "a")
         first.communicate(timeout=60)

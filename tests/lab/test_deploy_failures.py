@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ import pytest
 from faults import ALWAYS, mend, plant
 from running_lab import RunningLab
 from small_fabric import held, settled, standing, switch
+from waits import wait_until
 
 from dlcp.errors import ExitCode
 
@@ -158,6 +158,6 @@ def test_an_interrupt_turns_back_and_what_comes_late_is_refused(
     assert held(fabric) == good
     assert not fabric.run(["pgrep", "-f", "ansible-playbook"]).stdout, "Ansible's workers have ended with it"
     mend(fabric, "b")
-    while fabric.on("b", "pgrep -f 'switches[.]linux apply' || true"):
-        time.sleep(0.1)
+    applying = "pgrep -f 'switches[.]linux apply' || true"
+    wait_until(lambda: not fabric.on("b", applying), "the slow one has ended", 60, every_s=0.1)
     assert held(fabric) == good, "the slow one comes to apply after it was taken back"

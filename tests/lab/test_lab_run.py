@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from running_lab import RunningLab
+from waits import in_time, wait_until
 
 HOSTS = ("h1", "h2", "h3")
 TOPOLOGY = {"kind": "star", "hosts": 3, "rate": "100 Mbit/s"}
@@ -115,24 +115,22 @@ def agents(lab: RunningLab) -> dict[str, list[str]]:
 
 def await_agents(lab: RunningLab, *, there: bool, within_s: float = 60) -> dict[str, list[str]]:
     """Wait until every host has an agent, or none has."""
-    until_s = time.monotonic() + within_s
-    while time.monotonic() < until_s:
-        found = agents(lab)
-        if all(found.values()) if there else not any(found.values()):
-            return found
-        time.sleep(0.2)
-    raise AssertionError(f"agents after {within_s} s: {agents(lab)}")
+    seen: dict[str, list[str]] = {}
+
+    def as_wanted() -> bool:
+        seen.update(agents(lab))
+        return all(seen.values()) if there else not any(seen.values())
+
+    assert in_time(as_wanted, within_s, every_s=0.2), f"agents after {within_s} s: {seen}"
+    return seen
 
 
 def await_job(lab: RunningLab, within_s: float = 60) -> dict[str, list[str]]:
     """Wait until a job's packets leave h1: host → its agents."""
     sent = "awk '$1 == \"eth1:\" {print $11}' /proc/self/net/dev"
-    before, until_s = int(lab.on("h1", sent)), time.monotonic() + within_s
-    while time.monotonic() < until_s:
-        if int(lab.on("h1", sent)) > before + PACKETS:
-            return agents(lab)
-        time.sleep(0.1)
-    raise AssertionError(f"h1 sent nothing in {within_s} s")
+    before = int(lab.on("h1", sent))
+    wait_until(lambda: int(lab.on("h1", sent)) > before + PACKETS, "h1 sends a job's packets", within_s, every_s=0.1)
+    return agents(lab)
 
 
 def folders(lab: RunningLab) -> dict[str, str]:

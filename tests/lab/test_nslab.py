@@ -6,12 +6,12 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from running_lab import RunningLab
+from waits import in_time
 
 from dlcp.errors import Problem
 from dlcp.model.lab.load_inventory import load_inventory
@@ -113,10 +113,8 @@ def test_a_kill_leaves_nothing(lab: RunningLab) -> None:
     assert len(before) > 2 * len(load_inventory(lab.path).hosts)
     lab.process.send_signal(signal.SIGKILL)
     lab.process.wait()
-    deadline = time.monotonic() + GONE_WITHIN_S
-    while (left := [pid for pid in before if Path(f"/proc/{pid}").exists()]) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert left == []
+    in_time(lambda: not any(Path(f"/proc/{pid}").exists() for pid in before), GONE_WITHIN_S)
+    assert [pid for pid in before if Path(f"/proc/{pid}").exists()] == []
     assert "mgmt" not in os.listdir("/sys/class/net")
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from config_db import ConfigDb, config_db
 from device_modules import dlcp_sonic, dlcp_timer
 from test_sonic_tables import PATCHES, PORTS
 from timers import run_out
+from waits import wait_until
 
 LONG_S = 300.0
 
@@ -132,10 +132,7 @@ def test_the_timer_takes_back_by_itself(shipped: ConfigDb, writer: str) -> None:
     deploy(switch, "roce-pfc", "second")
     assert shipped.dump() != made
     run_out(Path(switch.folder))
-    limit = time.monotonic() + 30
-    while shipped.dump() != made or switch.kept() != kept:
-        assert time.monotonic() < limit, "the timer did not take the deployment back"
-        time.sleep(0.05)
+    wait_until(lambda: (shipped.dump(), switch.kept()) == (made, kept), "the timer takes the deployment back", 30)
     with pytest.raises(dlcp_sonic.RefusedError, match="its time ran out"):
         switch.confirm("second")
     assert switch.pending() is None
@@ -226,10 +223,7 @@ def test_an_updater_that_dies_on_the_way_is_undone(shipped: ConfigDb) -> None:
         deploy(switch, "dlcp-ect", "first")
     assert shipped.dump() != before
     run_out(Path(switch.folder))
-    limit = time.monotonic() + 30
-    while shipped.dump() != before or switch.kept() is not None:
-        assert time.monotonic() < limit, "the timer did not take the deployment back"
-        time.sleep(0.05)
+    wait_until(lambda: (shipped.dump(), switch.kept()) == (before, None), "the timer takes the deployment back", 30)
 
 
 def test_an_updater_with_a_list_of_changeable_fields_is_told_of_beforehand(shipped: ConfigDb) -> None:
@@ -273,6 +267,5 @@ def test_timer_is_armed_and_disarmed(tmp_path: Path) -> None:
     assert dlcp_timer.stop(folder)
     assert not dlcp_timer.stop(folder)
     dlcp_timer.start(folder, 0.05, ["touch", str(mark)], "test")
-    while not mark.exists():
-        time.sleep(0.02)
+    wait_until(mark.exists, "the timer's command has run")
     assert dlcp_timer.ran_out(folder)

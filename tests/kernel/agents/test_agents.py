@@ -16,6 +16,7 @@ import pytest
 from extras import needs
 from local_agents import agents, session
 from loopback import TCP
+from waits import in_time
 
 from dlcp.agents.control.handles import AgentError, AgentHandle, Zygote, gather, request_all
 from dlcp.agents.control.session import JobResult
@@ -47,15 +48,15 @@ def zygote() -> Iterator[Zygote]:
 
 def gone(pid: int, timeout_s: float = 5.0) -> bool:
     """True as soon as no process has this id (or only its zombie), False when it lives on."""
-    deadline_s = time.monotonic() + timeout_s
-    while time.monotonic() < deadline_s:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
-                return True
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        time.sleep(0.02)
-    return False
+    return in_time(lambda: not runs(pid), timeout_s, every_s=0.02)
+
+
+def runs(pid: int) -> bool:
+    """Whether a process has this id that is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=["tcp", "dlcp"])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from waits import in_time
 
 from dlcp.runner.running.store import Store
 
@@ -91,9 +92,7 @@ def mounts() -> set[str]:
 
 
 def wait_until_gone(pids: set[int]) -> set[int]:
-    deadline_s = time.monotonic() + GONE_WITHIN_S
-    while alive(pids) and time.monotonic() < deadline_s:
-        time.sleep(0.05)
+    in_time(lambda: not alive(pids), GONE_WITHIN_S, every_s=0.05)
     return alive(pids)
 
 

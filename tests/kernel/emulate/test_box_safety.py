@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from boxes import MANAGEMENT, STATE, World, box, changed, command, picture, run
 from timers import run_out
+from waits import in_time, wait_until
 
 from dlcp.model.qos import DropProfile, QosIntent, QueueIntent
 from dlcp.paths import SWITCH_CONFIGS
@@ -119,42 +120,33 @@ def timed() -> dict[str, Any]:
     found["undone"] = [box("restore", {"deployment": "d0"})["changed"], box("read")["pending"]]
     box("apply", asked | {"deployment": "d1", "restore_after_s": 600})
     run_out(STATE / "box")
-    deadline = time.monotonic() + 20
-    while box("read")["intent"] and time.monotonic() < deadline:
-        time.sleep(0.1)
+    in_time(lambda: not box("read")["intent"], every_s=0.1)
     found["restored"] = changed(before, picture(world.ports))
     found["late"] = words(box("confirm", {"deployment": "d1"}))
     found["killed"] = killed_at(12, "apply", asked | {"deployment": "d2", "restore_after_s": 600})
     found["half done"] = sorted(changed(before, picture(world.ports)))
     run_out(STATE / "box")
-    deadline = time.monotonic() + 20
-    while changed(before, picture(world.ports)) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    in_time(lambda: not changed(before, picture(world.ports)), every_s=0.1)
     found["healed"] = changed(before, picture(world.ports))
     box("apply", asked | {"deployment": "d4", "restore_after_s": 600})
     found["cut short"] = killed_at(1, "confirm", {"deployment": "d4"})  # it is written down; the timer still runs
     finished = STATE / "box" / "timed.json"
     finished.unlink()  # an earlier timer's
     run_out(STATE / "box")
-    while not finished.exists():
-        time.sleep(0.01)
+    wait_until(finished.exists, "the timer has ended")
     found["confirmed"] = [json.loads(finished.read_bytes())["changed"], box("confirm", {"deployment": "d4"})["changed"]]
     found["kept"] = box("read")["intent"]
     box("restore", {"to": "original"})
     box("apply", asked | {"deployment": "d5", "restore_after_s": 600})
     found["cut short too"] = killed_at(3, "restore", {"deployment": "d5"})
     run_out(STATE / "box")
-    deadline = time.monotonic() + 20
-    while changed(before, picture(world.ports)) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    in_time(lambda: not changed(before, picture(world.ports)), every_s=0.1)
     found["healed too"] = changed(before, picture(world.ports))
     box("apply", asked | {"deployment": "d3", "restore_after_s": 600})
     sleepers = ("pgrep", "-f", "restore --state /run/dlcp/state --timed d3")
     found["sleepers"] = len(run(*sleepers).split())
     box("confirm", {"deployment": "d3"})
-    deadline = time.monotonic() + 20
-    while run(*sleepers, check=False) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    in_time(lambda: not run(*sleepers, check=False))
     found["after confirm"] = run(*sleepers, check=False).split()
     found["reboot"] = rebooted()
     return found

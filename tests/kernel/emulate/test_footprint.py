@@ -13,6 +13,7 @@ from typing import Any
 
 from footprint import changes, footprint
 from traffic import at, leaf_spine, plain, star, udp
+from waits import in_time
 
 from dlcp.isolation.private_namespaces import start_private
 
@@ -40,9 +41,7 @@ def test_a_fabric_leaves_the_machine_as_it_was(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
     try:
-        deadline_s = time.monotonic() + UP_WITHIN_S
-        while not told.exists() and process.poll() is None and time.monotonic() < deadline_s:
-            time.sleep(0.02)
+        in_time(lambda: told.exists() or process.poll() is not None, UP_WITHIN_S)
         assert told.exists(), "the fabric did not come up"
         assert changes(before, footprint()) == {}, "while it runs"
     finally:

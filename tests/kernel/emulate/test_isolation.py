@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from traffic import at, leaf_spine, plain, udp
+from waits import in_time, wait_until
 
 from dlcp.errors import Problem
 from dlcp.isolation.private_namespaces import start_private
@@ -85,10 +86,8 @@ def descendants(pid: int) -> set[int]:
 
 def left_behind(pids: set[int], names: set[str], moment_ticks: int) -> dict[int, str]:
     """What of it still is there after a while; empty as soon as all is gone."""
-    deadline = time.monotonic() + GONE_WITHIN_S
-    while (found := survivors(pids, names, moment_ticks)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return found
+    in_time(lambda: not survivors(pids, names, moment_ticks), GONE_WITHIN_S, every_s=0.02)
+    return survivors(pids, names, moment_ticks)
 
 
 @pytest.mark.parametrize("killed_after_s", [0.02, 0.15, 0.3, None], ids=lambda s: f"{s} s" if s else "running")
@@ -99,10 +98,7 @@ def test_kill_9_of_the_caller_leaves_nothing(tmp_path: Path, killed_after_s: flo
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(told)], env=environment, stderr=subprocess.PIPE)
     try:
         if killed_after_s is None:
-            deadline = time.monotonic() + 10
-            while not told.exists() and time.monotonic() < deadline:
-                time.sleep(0.02)
-            assert told.exists(), "the fabric did not come up"
+            wait_until(told.exists, "the fabric is up")
             time.sleep(0.05)
         else:
             time.sleep(killed_after_s)
@@ -134,9 +130,7 @@ def test_stop_ends_everything_inside(tmp_path: Path) -> None:
     process = start_private(
         "test_isolation:hold", [str(told)], env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     )
-    deadline = time.monotonic() + 10
-    while not told.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(told.exists, "the fabric is up")
     pids = descendants(process.pid)
     assert len(pids) >= 8
     moment = now_ticks()

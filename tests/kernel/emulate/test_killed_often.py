@@ -16,6 +16,7 @@ import yaml
 from footprint import changes, footprint, program_is_loaded
 from test_isolation import KINDS, descendants, left_behind, namespaces_of, now_ticks
 from traffic import pace, plain, star, together, udp
+from waits import in_time
 
 SEED = 20
 FABRIC_KILLS, RUN_KILLS = 40, 10
@@ -89,10 +90,8 @@ def kill_after(process: subprocess.Popen[bytes], after_s: float, told: Path) -> 
 
 def programs_left(programs: list[int]) -> list[int]:
     """Those that the kernel still has after a while: it frees them with the links, in the background."""
-    deadline_s = time.monotonic() + 5
-    while (left := [one for one in programs if program_is_loaded(one)]) and time.monotonic() < deadline_s:
-        time.sleep(0.05)
-    return left
+    in_time(lambda: not any(map(program_is_loaded, programs)), 5, every_s=0.05)
+    return [one for one in programs if program_is_loaded(one)]
 
 
 @pytest.mark.long

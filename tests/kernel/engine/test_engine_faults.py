@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from two_hosts import NEEDS_ROOT, WITHIN_S, hosts
+from waits import wait_until
 
 from dlcp.model.transport.settings import TransportSettings
 from dlcp.transport.contract.endpoint import Leg, MessageKey, TransportError
@@ -49,13 +50,6 @@ def endpoint(rank: int, address: str = LOOPBACK, *, rate_bps: float = SLOW_BPS, 
     return made
 
 
-def until(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not what():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.002)
-
-
 @contextmanager
 def sending_process(receiver: DlcpEndpoint) -> Iterator[subprocess.Popen[str]]:
     """Rank 1 in a process of its own, in the middle of sending the tensor to rank 0."""
@@ -68,7 +62,7 @@ def sending_process(receiver: DlcpEndpoint) -> Iterator[subprocess.Popen[str]]:
             receiver.receive(1, KEY, np.empty(ELEMENTS, np.float32))
             child.stdin.write("\n")
             child.stdin.flush()
-            until(lambda: receiver.statistics()["data_packets_received"] > 0)
+            wait_until(lambda: receiver.statistics()["data_packets_received"] > 0, "data come", WITHIN_S, every_s=0.002)
             yield child
         finally:
             child.kill()
@@ -99,7 +93,7 @@ def test_a_link_that_is_down_for_a_second_delays_a_tensor_and_no_more() -> None:
             receiver.add_peer(0, "198.18.0.1", sender.port)
             receiver.receive(0, KEY, got)
             sender.send(1, KEY, data)
-            until(lambda: receiver.statistics()["data_packets_received"] > 0)
+            wait_until(lambda: receiver.statistics()["data_packets_received"] > 0, "data come", WITHIN_S, every_s=0.002)
             here.ip("link set wire0 down")
             time.sleep(1)
             before = receiver.statistics()["data_packets_received"]
@@ -128,5 +122,5 @@ def test_a_path_for_smaller_packets_is_refused_with_its_size_and_counted_when_it
                 receiver.receive(0, KEY, np.empty(ELEMENTS, np.float32))
                 here.ip("link set wire0 mtu 1400")
                 sender.send(1, KEY, np.ones(ELEMENTS, np.float32))
-                until(lambda: sender.statistics()["too_large"] > 0)
+                wait_until(lambda: sender.statistics()["too_large"] > 0, "a packet is refused", WITHIN_S, every_s=0.002)
                 assert sender.statistics()["too_large"] <= sender.statistics()["data_packets_sent"]

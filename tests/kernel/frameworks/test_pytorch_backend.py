@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from datetime import timedelta
 from typing import Any
@@ -18,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch_ranks import batch, fingerprint, lossy_loopback, open_group, ranks, small_model, train
+from waits import settled
 
 import dlcp.frameworks.pytorch as dlcp
 
@@ -329,8 +329,7 @@ def _again_and_again(store: Any, rank: int, size: int) -> Any:
             group.allreduce([tensor])
         assert dlcp.statistics(group).engine[rank]["data_bytes_sent"] > 0, "counters outlive the group"
         del group, pending
-        time.sleep(0.1)  # a thread that was joined leaves the kernel's list a moment later
-        found.append(_resources())
+        found.append(settled(_resources))
     return found
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch_ranks import open_group, ranks
+from waits import wait_until
 
 from dlcp.frameworks.pytorch.future_callbacks import IDLE_THREADS, CallbackThreads
 
@@ -91,10 +91,7 @@ def test_callback_threads__do_every_job_and_end() -> None:
     done, together = [], threading.Barrier(2 * IDLE_THREADS)
     for number in range(2 * IDLE_THREADS):
         threads.run(lambda number=number: (together.wait(WITHIN_S), done.append(number)))  # type: ignore[misc]
-    deadline_s = time.monotonic() + WITHIN_S
-    while threading.active_count() > before + IDLE_THREADS and time.monotonic() < deadline_s:
-        time.sleep(0.01)
-    assert threading.active_count() <= before + IDLE_THREADS
+    wait_until(lambda: threading.active_count() <= before + IDLE_THREADS, "threads that are idle have ended", WITHIN_S)
     threads.run(lambda: done.append(-1))
     threads.close(WITHIN_S)
     assert sorted(done) == [-1, *range(2 * IDLE_THREADS)]

@@ -6,12 +6,12 @@ import copy
 import os
 import signal
 import threading
-import time
 from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch_ranks import batch, fingerprint, lossy_loopback, open_group, ranks, small_model
+from waits import settled
 
 import dlcp.frameworks.pytorch as dlcp
 
@@ -288,8 +288,7 @@ def _resources(store: Any, rank: int, size: int) -> Any:
         loss_of(model, 0, rank).backward()
         optimizer.step()
         optimizer.close()
-        time.sleep(0.1)  # a thread that was joined leaves the kernel's list a moment later
-        found.append((len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))))
+        found.append(settled(lambda: (len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd")))))
     return found
 
 

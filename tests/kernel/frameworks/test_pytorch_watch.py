@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from lost_rank import NOTICED_WITHIN_S, lose_rank, slowest_survivor_s
 from torch_ranks import open_group, ranks, small_model
+from waits import in_time
 
 import dlcp.frameworks.pytorch as dlcp
 from dlcp.frameworks.pytorch.failure.peer_failure import Alarm
@@ -169,18 +170,11 @@ def alarms(size: int) -> list[Alarm]:
     return found
 
 
-def until(holds: Any) -> bool:
-    deadline_s = time.monotonic() + WITHIN_S
-    while not holds() and time.monotonic() < deadline_s:
-        time.sleep(0.01)
-    return bool(holds())
-
-
 def test_the_first_cause__is_the_one_that_all_hear() -> None:
     group = alarms(5)
     try:
         assert group[2].sound("the first") == "rank 2 failed: the first"
-        assert until(lambda: all(one.heard() == "rank 2 failed: the first" for one in group))
+        assert in_time(lambda: all(one.heard() == "rank 2 failed: the first" for one in group))
         assert group[4].sound("a consequence") == "rank 2 failed: the first"
     finally:
         for one in group:
@@ -220,7 +214,7 @@ def test_a_stranger__is_not_listened_to_and_harms_nobody(line: bytes) -> None:
         time.sleep(0.1)
         assert group[0].heard() is None
         group[1].sound("still heard")
-        assert until(lambda: group[0].heard() == "rank 1 failed: still heard")
+        assert in_time(lambda: group[0].heard() == "rank 1 failed: still heard")
     finally:
         for one in group:
             one.close()
@@ -237,9 +231,9 @@ def test_a_neighbour_s_connection_that_ends__is_warned_of_and_the_other_still_li
             neighbour.sendall(b'{"cookie": 77, "rank": 1}\n{"rank": 1e999, "left": 1}\n')
             neighbour.settimeout(WITHIN_S)
             assert neighbour.recv(1) == b""
-        assert until(lambda: "rank 0 lost its connection to rank 1, but nothing says" in caplog.text)
+        assert in_time(lambda: "rank 0 lost its connection to rank 1, but nothing says" in caplog.text)
         group[1].sound("still heard")
-        assert until(lambda: group[0].heard() == "rank 1 failed: still heard")
+        assert in_time(lambda: group[0].heard() == "rank 1 failed: still heard")
     finally:
         for one in group:
             one.close()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from loopback import address
+from waits import in_time, wait_until
 
 from dlcp.model.frames import UDP_OVERHEAD_BYTES
 from dlcp.traffic.native import (
@@ -65,9 +66,7 @@ def carry_out(lane: Lane, until_bytes: int | None = None, limit_s: float = 20.0)
     source = Source(HERE, COOKIE, [lane], [(THERE, sink.port)])
     source.start(time.monotonic_ns() + HEAD_START_NS)
     wanted = int(lane.flows["bytes"].sum()) if until_bytes is None else until_bytes
-    deadline = time.monotonic() + limit_s
-    while sink.bytes < wanted and time.monotonic() < deadline:
-        time.sleep(0.002)
+    in_time(lambda: sink.bytes >= wanted, limit_s, every_s=0.002)
     return source, sink, source.stop(), sink.stop()
 
 
@@ -88,8 +87,7 @@ def test_sends__are_never_before_their_time() -> None:
     source = Source(HERE, COOKIE, [Lane(flows)], [(THERE, sink.port)])
     origin_ns = time.monotonic_ns() + HEAD_START_NS
     source.start(origin_ns)
-    while sink.bytes < 20_000 and time.monotonic_ns() < origin_ns + 20_000_000_000:
-        time.sleep(0.002)
+    wait_until(lambda: sink.bytes >= 20_000, "all datagrams have come", every_s=0.002)
     statistics = source.stop()
     sink.stop()
     late_ns = source.sent[0]["started_ns"] - origin_ns - flows["start_ns"]
@@ -119,9 +117,7 @@ def test_lanes__go_on_side_by_side() -> None:
     sink = Sink(THERE, 0, COOKIE, expected)
     source = Source(HERE, COOKIE, [Lane(slow, rate_bps=10e6), Lane(quick)], [(THERE, sink.port)])
     source.start(time.monotonic_ns() + HEAD_START_NS)
-    deadline = time.monotonic() + 20
-    while sink.bytes < 102 * DATAGRAM_BYTES and time.monotonic() < deadline:
-        time.sleep(0.002)
+    wait_until(lambda: sink.bytes >= 102 * DATAGRAM_BYTES, "all datagrams have come", every_s=0.002)
     source.stop()
     sink.stop()
     assert (sink.arrivals["bytes"] == expected["bytes"]).all()
@@ -251,10 +247,8 @@ def test_what_was_stopped__says_so_and_what_was_dropped_is_ended() -> None:
     source.start(time.monotonic_ns())
     port, threads = sink.port, len(os.listdir("/proc/self/task"))
     del source, sink
-    deadline = time.monotonic() + 10
-    while len(os.listdir("/proc/self/task")) > threads - 2:  # the kernel forgets a thread a little after it ended
-        assert time.monotonic() < deadline, "a thread goes on in arrays that are gone"
-        time.sleep(0.002)
+    # The kernel forgets a thread a little after it ended. One that went on would write into arrays that are gone.
+    wait_until(lambda: len(os.listdir("/proc/self/task")) <= threads - 2, "both threads have ended", every_s=0.002)
     sink = Sink(THERE, port, COOKIE, expect(flows, HERE))
     source = Source(HERE, COOKIE, [Lane(flows)], [(THERE, port)])
     source.stop()
