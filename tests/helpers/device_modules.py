@@ -6,7 +6,8 @@ import ansible.module_utils
 
 from dlcp.paths import REPOSITORY
 
-ansible.module_utils.__path__.append(str(REPOSITORY / "playbooks" / "plugins" / "module_utils"))
+for folder in ("playbooks/plugins", "switch_configs/sonic"):
+    ansible.module_utils.__path__.append(str(REPOSITORY / folder / "module_utils"))
 
 from ansible.module_utils import dlcp_redis, dlcp_sonic, dlcp_tables, dlcp_timer  # noqa: E402
 

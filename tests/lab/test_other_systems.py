@@ -158,6 +158,19 @@ def test_no_file_but_its_own_names_a_system_that_is_told_lines() -> None:
     assert [file for file in [*plain, *PLAYBOOKS.glob("*.yml")] if named.search(file.read_text(encoding="utf-8"))] == []
 
 
+def test_a_plugin_that_one_system_alone_uses_stands_in_its_folder() -> None:
+    tasks = [file for folder in (PLAYBOOKS, SWITCH_CONFIGS) for file in folder.rglob("*.yml")]
+    texts = {file: file.read_text(encoding="utf-8") for file in tasks}
+    plugins = [file.stem for kind in ("modules", "action") for file in (PLAYBOOKS / "plugins" / kind).glob("*.py")]
+    assert len(plugins) > 5
+    for plugin in plugins:
+        users = [file for file, text in texts.items() if re.search(rf"\b{plugin}:", text)]
+        systems = {file.relative_to(SWITCH_CONFIGS).parts[0] for file in users if SWITCH_CONFIGS in file.parents}
+        shared = any(PLAYBOOKS in file.parents for file in users)
+        assert users, plugin
+        assert shared or len(systems) > 1, f"{plugin} is of {systems} alone"
+
+
 def texts_in(node: Any) -> Iterator[str]:
     """Every string of a YAML document."""
     if isinstance(node, str):
