@@ -16,8 +16,14 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 NATIVE = HERE.parents[1] / "testbed" / "native"
 WITH_SOCKETS = {
-    "engine.c", "datagrams.c", "sockets.c", "traffic_lanes.c", "traffic_source.c", "traffic_sink.c", "blast.c",
-}  # fmt: skip
+    "engine.c",
+    "datagrams.c",
+    "sockets.c",
+    "traffic_lanes.c",
+    "traffic_source.c",
+    "traffic_sink.c",
+    "blast.c",
+}
 """Files of the core that are not the state machine."""
 COUNTED = ("dlcp_protocol_input", "dlcp_protocol_poll_transmit", "dlcp_protocol_next_timer")
 """The functions that packets pass through; they do not call each other."""
@@ -68,8 +74,11 @@ def count(program: Path, peers: int, direction: str) -> Work:
         command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={profile}", *toggles]
         done = subprocess.run(
             [*command, program, str(peers), str(MESSAGES), direction],
-            capture_output=True, text=True, check=True, timeout=LIMIT_S,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=LIMIT_S,
+        )
         total = re.search(r"^(?:totals|summary): (\d+)", profile.read_text(), flags=re.MULTILINE)
     assert total, "callgrind wrote no total"
     outcome = json.loads(done.stdout)

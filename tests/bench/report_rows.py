@@ -65,9 +65,12 @@ def measure(folder: Path) -> dict[str, Any]:
     peak_bytes = used.ru_maxrss * 1024
     return {
         "rows": sum(pq.read_metadata(file).num_rows for file in folder.glob("*/messages.parquet")),
-        "wall_s": round(wall_s, 1), "cpu_s": round(used.ru_utime + used.ru_stime, 1), "peak_bytes": peak_bytes,
-        "cores": len(os.sched_getaffinity(0)), "within": wall_s < LIMIT_S and peak_bytes < LIMIT_BYTES,
-    }  # fmt: skip
+        "wall_s": round(wall_s, 1),
+        "cpu_s": round(used.ru_utime + used.ru_stime, 1),
+        "peak_bytes": peak_bytes,
+        "cores": len(os.sched_getaffinity(0)),
+        "within": wall_s < LIMIT_S and peak_bytes < LIMIT_BYTES,
+    }
 
 
 def make(folder: Path, rows: int) -> None:
@@ -83,10 +86,15 @@ def make(folder: Path, rows: int) -> None:
 def _shared_columns(iteration: np.ndarray, tensor: np.ndarray, leg: np.ndarray, worker: np.ndarray) -> dict[str, Any]:
     hosts, servers = np.array(WORKERS)[worker], np.array(SERVERS)[tensor % len(SERVERS)]
     return {
-        "iteration": iteration, "warmup": iteration < 2, "tensor": tensor, "layer": tensor,
-        "leg": pa.array(np.where(leg == 0, "push", "pull")), "src": pa.array(np.where(leg == 0, hosts, servers)),
-        "dst": pa.array(np.where(leg == 0, servers, hosts)), "bytes": np.full(len(iteration), 44_000),
-    }  # fmt: skip
+        "iteration": iteration,
+        "warmup": iteration < 2,
+        "tensor": tensor,
+        "layer": tensor,
+        "leg": pa.array(np.where(leg == 0, "push", "pull")),
+        "src": pa.array(np.where(leg == 0, hosts, servers)),
+        "dst": pa.array(np.where(leg == 0, servers, hosts)),
+        "bytes": np.full(len(iteration), 44_000),
+    }
 
 
 def _make_run(folder: Path, number: int, scheme: str, job: str, repeat: int, shared: dict[str, Any]) -> None:
@@ -98,34 +106,61 @@ def _make_run(folder: Path, number: int, scheme: str, job: str, repeat: int, sha
     duration_s = 0.02 * slow * generator.lognormal(0, 0.6, count)
     lost = np.where(pushed & lossy, (44_000 * 0.09 * generator.random(count)).astype(int), 0)
     start_s = 0.4 * shared["iteration"] + 0.1 * generator.random(count)
-    tables: dict[str, dict[str, Any]] = {"messages": shared | {
-        "job": pa.array([job] * count), "start_s": start_s, "end_s": start_s + duration_s,
-        "delivered_bytes": 44_000 - lost, "lost_bytes": lost, "resent_bytes": generator.integers(0, 2000, count),
-        "probes": np.zeros(count, int), "loss_bound": np.where(pushed & lossy, 0.1, 0.0),
-        "lost_energy_share": lost / 44_000 * 0.4, "energy_bound": np.ones(count),
-        "tensor_bytes": shared["bytes"],
-    }}  # fmt: skip
+    tables: dict[str, dict[str, Any]] = {
+        "messages": shared
+        | {
+            "job": pa.array([job] * count),
+            "start_s": start_s,
+            "end_s": start_s + duration_s,
+            "delivered_bytes": 44_000 - lost,
+            "lost_bytes": lost,
+            "resent_bytes": generator.integers(0, 2000, count),
+            "probes": np.zeros(count, int),
+            "loss_bound": np.where(pushed & lossy, 0.1, 0.0),
+            "lost_energy_share": lost / 44_000 * 0.4,
+            "energy_bound": np.ones(count),
+            "tensor_bytes": shared["bytes"],
+        }
+    }
     rounds = np.repeat(np.arange(ITERATIONS), len(WORKERS))
     took_s = 0.3 * slow * generator.lognormal(0, 0.05, len(rounds))
     tables["iterations"] = {
-        "job": [job] * len(rounds), "worker": list(WORKERS) * ITERATIONS, "iteration": rounds, "warmup": rounds < 2,
-        "start_s": 0.4 * rounds, "end_s": 0.4 * rounds + took_s, "compute_s": np.full(len(rounds), 0.1),
-        "exposed_comm_s": took_s - 0.1, "parameters_crc32": rounds, "codec_s": np.zeros(len(rounds)),
-    }  # fmt: skip
+        "job": [job] * len(rounds),
+        "worker": list(WORKERS) * ITERATIONS,
+        "iteration": rounds,
+        "warmup": rounds < 2,
+        "start_s": 0.4 * rounds,
+        "end_s": 0.4 * rounds + took_s,
+        "compute_s": np.full(len(rounds), 0.1),
+        "exposed_comm_s": took_s - 0.1,
+        "parameters_crc32": rounds,
+        "codec_s": np.zeros(len(rounds)),
+    }
     tables["ports"] = _ports(generator)
     folder.mkdir(parents=True)
     for name, columns in tables.items():
         write_columns(folder, name, columns)
     graph = LeafSpine(kind="leaf-spine", leaves=2, spines=2, hosts=10, rate=1e8).graph
     result = RunResult(
-        run_id=folder.name, experiment="rows", scheme=scheme, is_dlcp=scheme == "dlcp", label=scheme, job=job,
-        repeat=repeat, seed=repeat, substrate="emulate",
-        status="suspect" if number == 3 else "ok", reason="made up" if number == 3 else "",
-        jct_s=float(40 * slow * generator.lognormal(0, 0.01)), regime=REGIME, topology=graph.model_dump(mode="json"),
+        run_id=folder.name,
+        experiment="rows",
+        scheme=scheme,
+        is_dlcp=scheme == "dlcp",
+        label=scheme,
+        job=job,
+        repeat=repeat,
+        seed=repeat,
+        substrate="emulate",
+        status="suspect" if number == 3 else "ok",
+        reason="made up" if number == 3 else "",
+        jct_s=float(40 * slow * generator.lognormal(0, 0.01)),
+        regime=REGIME,
+        topology=graph.model_dump(mode="json"),
         run={"workload": job, "job": {"workers": WORKERS, "servers": SERVERS}},
         ideal={"iteration_s": 0.25, "jct_s": 32.0, "communication_s": 0.2, "compute_s": 0.1},
-        knobs={"window": len(scheme)}, provenance={"commit": "0123456789abcdef", "made_up": True},
-    )  # fmt: skip
+        knobs={"window": len(scheme)},
+        provenance={"commit": "0123456789abcdef", "made_up": True},
+    )
     result.tables = record_tables(folder)
     (folder / "result.json").write_text(result.model_dump_json(), encoding="utf-8")
 
@@ -135,9 +170,12 @@ def _ports(generator: np.random.Generator) -> dict[str, Any]:
     count = 22 * 8 * 3
     made: dict[str, Any] = {name: generator.integers(0, 1000, count) for name in TABLES["ports"]}
     return made | {
-        "switch": ["s1"] * count, "port": [f"p{row // 24}" for row in range(count)],
-        "queue": np.arange(count) // 3 % 8, "precedence": np.arange(count) % 3, "backlog_histogram": [[1, 2]] * count,
-    }  # fmt: skip
+        "switch": ["s1"] * count,
+        "port": [f"p{row // 24}" for row in range(count)],
+        "queue": np.arange(count) // 3 % 8,
+        "precedence": np.arange(count) % 3,
+        "backlog_histogram": [[1, 2]] * count,
+    }
 
 
 if __name__ == "__main__":

@@ -58,20 +58,48 @@ def test_too_few_hosts_are_refused() -> None:
 
 def found() -> dict[str, Any]:
     def trial(scheme: str, hosts: int, rate: float, believed: bool) -> dict[str, Any]:
-        return {"scheme": scheme, "hosts": hosts, "rate_mbit": rate, "believed": believed, "why": "", "cpu_busy": 0.5,
-                "packets_per_s": 1000.0}  # fmt: skip
+        return {
+            "scheme": scheme,
+            "hosts": hosts,
+            "rate_mbit": rate,
+            "believed": believed,
+            "why": "",
+            "cpu_busy": 0.5,
+            "packets_per_s": 1000.0,
+        }
 
     frontier = [
-        {"scheme": "dlcp", "hosts": 4, "rate_mbit": 250.0, "complete": True, "why": "cpu_busy 0.95",
-         "trials": [trial("dlcp", 4, 250.0, True), trial("dlcp", 4, 320.0, False)]},
-        {"scheme": "tcp", "hosts": 4, "rate_mbit": None, "complete": True, "why": "sched_late_s 0.2",
-         "trials": [trial("tcp", 4, 2.0, False)]},
-        {"scheme": "dlcp", "hosts": 10, "rate_mbit": 80.0, "complete": False, "why": "",
-         "trials": [trial("dlcp", 10, 80.0, True)]},
+        {
+            "scheme": "dlcp",
+            "hosts": 4,
+            "rate_mbit": 250.0,
+            "complete": True,
+            "why": "cpu_busy 0.95",
+            "trials": [trial("dlcp", 4, 250.0, True), trial("dlcp", 4, 320.0, False)],
+        },
+        {
+            "scheme": "tcp",
+            "hosts": 4,
+            "rate_mbit": None,
+            "complete": True,
+            "why": "sched_late_s 0.2",
+            "trials": [trial("tcp", 4, 2.0, False)],
+        },
+        {
+            "scheme": "dlcp",
+            "hosts": 10,
+            "rate_mbit": 80.0,
+            "complete": False,
+            "why": "",
+            "trials": [trial("dlcp", 10, 80.0, True)],
+        },
         {"scheme": "tcp", "hosts": 10, "rate_mbit": None, "complete": False, "why": "", "trials": []},
-    ]  # fmt: skip
-    return {"options": {"hosts": [4, 10], "schemes": ["dlcp", "tcp"]}, "frontier": frontier,
-            "machine": {"cores": 2, "kernel": "6.1", "words": "quiet"}}  # fmt: skip
+    ]
+    return {
+        "options": {"hosts": [4, 10], "schemes": ["dlcp", "tcp"]},
+        "frontier": frontier,
+        "machine": {"cores": 2, "kernel": "6.1", "words": "quiet"},
+    }
 
 
 def test_the_table_says_what_objected_and_what_was_not_measured() -> None:

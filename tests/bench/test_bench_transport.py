@@ -212,9 +212,19 @@ def test_a_frame_that_was_touched_is_not_taken(change: str) -> None:
 @needs_root
 def test_namespaces_lose_what_they_are_told_and_the_bound_spares_sending_again() -> None:
     found = report(
-        *QUICK, "--namespaces", "--size", "1MB", "--rate", "1Gbit/s", "--loss", "5 %", "--bound", "20 %", "--against",
+        *QUICK,
+        "--namespaces",
+        "--size",
+        "1MB",
+        "--rate",
+        "1Gbit/s",
+        "--loss",
+        "5 %",
+        "--bound",
+        "20 %",
+        "--against",
         "reliable",
-    )  # fmt: skip
+    )
     assert found["where"] == "namespaces"
     for run in found["runs"]:
         lost, sent = run["network_drops"]["random, to receiver"], run["sender"]["counters"]["data_packets_sent"]

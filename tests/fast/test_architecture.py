@@ -206,9 +206,13 @@ def test_a_circle_of_two_folders_is_found(tmp_path: Path) -> None:
     """Of folders that nobody has listed anywhere."""
     root = tmp_path / "toy"
     sources = {
-        "north/a.py": "from toy.south import b", "south/b.py": "", "south/c.py": "import toy.north.a",
-        "north/__init__.py": "", "south/__init__.py": "", "__init__.py": "",
-    }  # fmt: skip
+        "north/a.py": "from toy.south import b",
+        "south/b.py": "",
+        "south/c.py": "import toy.north.a",
+        "north/__init__.py": "",
+        "south/__init__.py": "",
+        "__init__.py": "",
+    }
     for name, source in sources.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(source)
@@ -222,9 +226,12 @@ def test_a_circle_of_two_folders_is_found(tmp_path: Path) -> None:
 def test_a_circle_of_two_folders_of_c_files_is_found(tmp_path: Path, folder: str) -> None:
     """No file is in a circle: only the folders are."""
     sources = {
-        "north/a.c": '#include "b.h"\n#include "top.h"\n', "south/b.h": "", "south/c.c": '#include "d.h"\n',
-        "north/d.h": "", "top.h": "",
-    }  # fmt: skip
+        "north/a.c": '#include "b.h"\n#include "top.h"\n',
+        "south/b.h": "",
+        "south/c.c": '#include "d.h"\n',
+        "north/d.h": "",
+        "top.h": "",
+    }
     for name, source in sources.items():
         file = tmp_path / folder / name
         file.parent.mkdir(parents=True, exist_ok=True)

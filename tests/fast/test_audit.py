@@ -9,10 +9,18 @@ from dlcp.substrates.result_audit import broken_promises
 
 ITERATIONS: dict[str, list[Any]] = {"iteration": [0, 0, 1, 1], "parameters_crc32": [7, 7, 9, 9]}
 MESSAGES: dict[str, list[Any]] = {
-    "iteration": [0, 0], "tensor": [3, 3], "leg": ["push", "pull"], "src": ["h1", "h2"], "dst": ["h2", "h1"],
-    "bytes": [1000, 1000], "delivered_bytes": [900, 1000], "lost_bytes": [100, 0], "loss_bound": [0.1, 0.0],
-    "lost_energy_share": [0.05, 0.0], "energy_bound": [0.06, 1.0],
-}  # fmt: skip
+    "iteration": [0, 0],
+    "tensor": [3, 3],
+    "leg": ["push", "pull"],
+    "src": ["h1", "h2"],
+    "dst": ["h2", "h1"],
+    "bytes": [1000, 1000],
+    "delivered_bytes": [900, 1000],
+    "lost_bytes": [100, 0],
+    "loss_bound": [0.1, 0.0],
+    "lost_energy_share": [0.05, 0.0],
+    "energy_bound": [0.06, 1.0],
+}
 
 
 def test_a_run_within_its_bounds_keeps_every_promise() -> None:

@@ -15,9 +15,21 @@ from dlcp.runner.planning.plan import Plan, plan, usual_substrate
 from experiments import small
 
 CLAIMS = {
-    "headline", "headline-packets", "ring", "ablation", "tail", "compression", "scale", "gray-failure", "microburst",
-    "transpose", "two-jobs", "loss-tolerance", "uneven-loss", "message-size",
-}  # fmt: skip
+    "headline",
+    "headline-packets",
+    "ring",
+    "ablation",
+    "tail",
+    "compression",
+    "scale",
+    "gray-failure",
+    "microburst",
+    "transpose",
+    "two-jobs",
+    "loss-tolerance",
+    "uneven-loss",
+    "message-size",
+}
 """The experiments that carry the published claims."""
 LONGEST_S = 4 * 3600
 """Of the whole comparison, its searches made: a machine half as fast as two usual cores carries it, but in slow motion.

@@ -23,9 +23,15 @@ WITH_SOCKETS = {"engine.c", "datagrams.c", "sockets.c", "traffic_source.c", "tra
 """Files of the core that are not the state machine."""
 CLANG = "clang-14"
 FLAGS = (
-    "-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=fuzzer,address,undefined",
+    "-std=gnu11",
+    "-g",
+    "-O1",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-fsanitize=fuzzer,address,undefined",
     "-fno-sanitize-recover=all",
-)  # fmt: skip
+)
 LONGEST_INPUT = 1024
 SLOWEST_S = 20
 """One input that takes longer counts as a hang."""
@@ -63,9 +69,16 @@ def fuzz(program: Path, learnt: list[Path], seconds: int, seed: int) -> subproce
     for folder in (FINDINGS, *learnt):
         folder.mkdir(parents=True, exist_ok=True)
     command = [
-        program, f"-max_total_time={seconds}", f"-max_len={LONGEST_INPUT}", "-len_control=0", f"-timeout={SLOWEST_S}",
-        f"-seed={seed}", f"-artifact_prefix={FINDINGS}/{program.name}-", "-print_final_stats=1", *learnt,
-    ]  # fmt: skip
+        program,
+        f"-max_total_time={seconds}",
+        f"-max_len={LONGEST_INPUT}",
+        "-len_control=0",
+        f"-timeout={SLOWEST_S}",
+        f"-seed={seed}",
+        f"-artifact_prefix={FINDINGS}/{program.name}-",
+        "-print_final_stats=1",
+        *learnt,
+    ]
     return subprocess.run(
         [str(part) for part in command], stderr=subprocess.PIPE, text=True, check=False, timeout=seconds + 300
     )

@@ -92,9 +92,15 @@ class World:
     ) -> dict[str, Any]:
         """What is sent to the box: rendered, with its digest."""
         device = Device(
-            name="box", system="linux", chip=chip, ports=dict.fromkeys(ports or self.ports, rate_mbit * 1e6),
-            management=(MANAGEMENT,), buffer=64_000_000, port_buffer=64_000_000, queue=64_000_000,
-        )  # fmt: skip
+            name="box",
+            system="linux",
+            chip=chip,
+            ports=dict.fromkeys(ports or self.ports, rate_mbit * 1e6),
+            management=(MANAGEMENT,),
+            buffer=64_000_000,
+            port_buffer=64_000_000,
+            queue=64_000_000,
+        )
         made = render(intent, device)
         return {"configuration": made.configuration, "digest": made.digest, "management": [MANAGEMENT]}
 
@@ -113,9 +119,12 @@ def command(verb: str, request: Any = None, *before: str, environment: dict[str,
     """Ask it as a controller does; before: what the command runs under."""
     done = subprocess.run(
         [*before, sys.executable, "-m", "dlcp.switches.linux", verb, "--state", str(STATE)],
-        input="" if request is None else json.dumps(request), capture_output=True, text=True, check=False,
+        input="" if request is None else json.dumps(request),
+        capture_output=True,
+        text=True,
+        check=False,
         env=os.environ | (environment or {}),
-    )  # fmt: skip
+    )
     assert done.stdout, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     assert ("problem" in found) == (done.returncode != 0), done.stdout + done.stderr

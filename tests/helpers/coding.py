@@ -24,10 +24,19 @@ class Bench:
     """One tensor at all its ranks; exchange() carries codes and notes their bytes: pushed and pulled, by round."""
 
     def __init__(
-        self, method: str, elements: int, workers: int = 1, *, momentum: float = 0.0, iterations: int = 100,
-        fixed: bool = False, tensor: int = 7, seed: int = 3,
-        lossy: Callable[[Values], Values] = lambda code: code, **knobs: Any,
-    ) -> None:  # fmt: skip
+        self,
+        method: str,
+        elements: int,
+        workers: int = 1,
+        *,
+        momentum: float = 0.0,
+        iterations: int = 100,
+        fixed: bool = False,
+        tensor: int = 7,
+        seed: int = 3,
+        lossy: Callable[[Values], Values] = lambda code: code,
+        **knobs: Any,
+    ) -> None:
         kind = compressor_class(method)
         settings = kind.knobs_class.model_validate(knobs)
 

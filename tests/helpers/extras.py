@@ -14,12 +14,24 @@ import pytest
 
 EXTRA_OF = {
     "mininet": "emulate",
-    "ansible": "lab", "ansible_runner": "lab", "fabric": "lab", "jsonpatch": "lab", "paramiko": "lab",
+    "ansible": "lab",
+    "ansible_runner": "lab",
+    "fabric": "lab",
+    "jsonpatch": "lab",
+    "paramiko": "lab",
     "torch": "train",
-    "matplotlib": "report", "pandas": "report", "scipy": "report", "seaborn": "report",
-    "ipykernel": "notebooks", "nbclient": "notebooks", "nbformat": "notebooks",
-    "hypothesis": "dev", "redis": "dev", "xdist": "dev", "yamllint": "dev",
-}  # fmt: skip
+    "matplotlib": "report",
+    "pandas": "report",
+    "scipy": "report",
+    "seaborn": "report",
+    "ipykernel": "notebooks",
+    "nbclient": "notebooks",
+    "nbformat": "notebooks",
+    "hypothesis": "dev",
+    "redis": "dev",
+    "xdist": "dev",
+    "yamllint": "dev",
+}
 """The extra of pyproject.toml that brings a module."""
 
 

@@ -30,7 +30,12 @@ def session(
 ) -> JobSession:
     addresses = {host: address(rank) for rank, host in enumerate(spec.hosts)}
     return JobSession(
-        started, spec, settings, addresses, cookie=COOKIE, link_rates_bps=dict.fromkeys(spec.hosts, LINK_RATE_BPS),
+        started,
+        spec,
+        settings,
+        addresses,
+        cookie=COOKIE,
+        link_rates_bps=dict.fromkeys(spec.hosts, LINK_RATE_BPS),
         directory=directory,
         time_limit_s=limit_s,
-    )  # fmt: skip
+    )

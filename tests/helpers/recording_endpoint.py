@@ -58,9 +58,16 @@ class RecordingEndpoint:
             Declaration(tensor, elements, queue, droppable, must_arrive, push_bound, pull_bound, dtype, variable)
         )
         self._below.declare(
-            tensor, elements, queue=queue, droppable=droppable, must_arrive=must_arrive, push_bound=push_bound,
-            pull_bound=pull_bound, dtype=dtype, variable=variable,
-        )  # fmt: skip
+            tensor,
+            elements,
+            queue=queue,
+            droppable=droppable,
+            must_arrive=must_arrive,
+            push_bound=push_bound,
+            pull_bound=pull_bound,
+            dtype=dtype,
+            variable=variable,
+        )
 
     def receive(
         self,

@@ -23,9 +23,15 @@ BUFFER_BYTES = 40_000
 BUCKET_BYTES = 40_000
 JOB = Job(workload="model", workers=("h1", "h2"), servers=("h3",), iterations=10, bucket=str(BUCKET_BYTES) + " B")
 MODEL = Profile(
-    kind="profile", name="model", source="made up", source_quality="derived", device="none", batch=1, parameters=1,
+    kind="profile",
+    name="model",
+    source="made up",
+    source_quality="derived",
+    device="none",
+    batch=1,
+    parameters=1,
     layers=({"name": "only", "parameters": 1, "forward": 0.0, "backward": 0.0},),
-)  # fmt: skip
+)
 LAYERS = [(f"layer{i}", 10_000) for i in range(10)]
 """Ten buckets of 40 kB, 28 packets each."""
 
@@ -97,10 +103,15 @@ def push_all(
         for each in declarations:
             (ppm, energy_ppm) = _native_bound(each.push_bound)
             node.declare(
-                each.number, each.elements, (ppm, 0), each.queue, (energy_ppm, lib.DLCP_PPM),
-                droppable=int(each.droppable), must_arrive=each.must_arrive,
+                each.number,
+                each.elements,
+                (ppm, 0),
+                each.queue,
+                (energy_ppm, lib.DLCP_PPM),
+                droppable=int(each.droppable),
+                must_arrive=each.must_arrive,
                 must_arrive_ppm=round(settings.must_arrive_largest * lib.DLCP_PPM),
-            )  # fmt: skip
+            )
     pushed.got = [np.full(tensor.elements, np.nan, np.float32) for tensor in tensors]
     for number in reversed(range(len(tensors))):
         nodes[1].receive(0, Key(0, number), pushed.got[number], 0)

@@ -41,8 +41,10 @@ def write(database: redis.Redis, old: Tables, new: Tables, rows_written: int | N
             raise RuntimeError(f"after {done} rows: the database went away")
         database.delete(key)
         if key in flat_new:
-            row = {f"{f}@" if isinstance(v, list) else f: ",".join(v) if isinstance(v, list) else v
-                   for f, v in flat_new[key].items()}  # fmt: skip
+            row = {
+                f"{f}@" if isinstance(v, list) else f: ",".join(v) if isinstance(v, list) else v
+                for f, v in flat_new[key].items()
+            }
             database.hset(key, mapping=row or {"NULL": "NULL"})
 
 

@@ -60,12 +60,15 @@ def sonic_lab(folder: Path, topology: Mapping[str, Any], writer: str = "gcu") ->
         sockets = ending.enter_context(TemporaryDirectory(prefix="dlcp-", dir="/tmp"))
         words = {
             name: {
-                "dlcp_sonic_socket": database.socket, "dlcp_sonic_config": database.config(),
-                "dlcp_sonic_state": str(database.folder / "state"), "dlcp_sonic_writer": writer,
-                "ansible_control_path_dir": sockets, "ansible_python_interpreter": sys.executable,
+                "dlcp_sonic_socket": database.socket,
+                "dlcp_sonic_config": database.config(),
+                "dlcp_sonic_state": str(database.folder / "state"),
+                "dlcp_sonic_writer": writer,
+                "ansible_control_path_dir": sockets,
+                "ansible_python_interpreter": sys.executable,
             }
             for name, database in behind.items()
-        }  # fmt: skip
+        }
         write_inventory(lab, "sonic", topology, ports, words)
         yield SonicLab(lab, topology, ports, behind, words)
 
@@ -91,12 +94,20 @@ def server(lab: StubLab, ports: list[int], name: str) -> Iterator[None]:
     config = lab.folder / f"{name}.conf"
     words = [
         *(f"ListenAddress 127.0.0.1:{port}" for port in ports),
-        f"HostKey {lab.hostkey}", f"AuthorizedKeysFile {lab.client}", f"PidFile {lab.folder}/{name}.pid",
-        "UsePAM no", "StrictModes no", "PasswordAuthentication no", "KbdInteractiveAuthentication no",
-        "PermitRootLogin prohibit-password", "UseDNS no", "MaxSessions 100", "MaxStartups 100",
+        f"HostKey {lab.hostkey}",
+        f"AuthorizedKeysFile {lab.client}",
+        f"PidFile {lab.folder}/{name}.pid",
+        "UsePAM no",
+        "StrictModes no",
+        "PasswordAuthentication no",
+        "KbdInteractiveAuthentication no",
+        "PermitRootLogin prohibit-password",
+        "UseDNS no",
+        "MaxSessions 100",
+        "MaxStartups 100",
         "Subsystem sftp internal-sftp",
         f"SetEnv HOME={lab.folder} PATH={lab.folder / 'bin'}:{os.environ['PATH']}",  # not this machine's .bashrc
-    ]  # fmt: skip
+    ]
     config.write_text("\n".join(words) + "\n")
     Path("/run/sshd").mkdir(exist_ok=True)
     words = [str(program), "-D", "-f", str(config), "-E", str(lab.folder / f"{name}.log")]

@@ -86,17 +86,27 @@ def write_inventory(
     login = {"ansible_user": "root", "ansible_ssh_private_key_file": "key"}
     switches = {
         name: {
-            "ansible_host": "127.0.0.1", "ansible_port": ports[name], "dlcp_system": system, **device, **SIZES, **login,
+            "ansible_host": "127.0.0.1",
+            "ansible_port": ports[name],
+            "dlcp_system": system,
+            **device,
+            **SIZES,
+            **login,
             "dlcp_ports": {form.format(first + step * n): other for n, other in enumerate(graph.neighbours[name])},
             **words.get(name, {}),
         }
         for name in graph.switches
-    }  # fmt: skip
+    }
     hosts = {
-        name: {"ansible_host": "127.0.0.2", "ansible_port": 10000 + n, "dlcp_interface": "eth1",
-               "dlcp_address": f"198.18.{n // 200}.{n % 200 + 1}", **login}
+        name: {
+            "ansible_host": "127.0.0.2",
+            "ansible_port": 10000 + n,
+            "dlcp_interface": "eth1",
+            "dlcp_address": f"198.18.{n // 200}.{n % 200 + 1}",
+            **login,
+        }
         for n, name in enumerate(graph.hosts)
-    }  # fmt: skip
+    }
     everything = {
         "vars": {"dlcp_lab": "stubs", "dlcp_topology": dict(topology), "dlcp_networks": ["127.0.0.0/8"]},
         "children": {"dlcp_switches": {"hosts": switches}, "dlcp_hosts": {"hosts": hosts}},

@@ -40,19 +40,56 @@ class Behaviour:
 
 
 SCHEMES = (
-    Behaviour("tcp", "TCP", 0.024, 0.020, 0.200, 0.0, 0.011, {
-        "congestion_control": "cubic", "ecn": False, "rto_min_s": 0.2, "load_balancing": "flow-hash",
-        "priority_queues": 1,
-    }),
-    Behaviour("tcp-tuned", "TCP tuned", 0.020, 0.016, 0.010, 0.0, 0.014, {
-        "congestion_control": "cubic", "ecn": False, "rto_min_s": 0.005, "load_balancing": "flow-hash",
-        "priority_queues": 1,
-    }),
-    Behaviour("dlcp", "DLCP", 0.012, 0.0, 0.0, 0.021, 0.004, {
-        "congestion_control": "timely", "loss_bound": 0.1, "stop": "lazy", "selective_drop": "wred",
-        "load_balancing": "per-packet", "priority_queues": 5,
-    }),
-)  # fmt: skip
+    Behaviour(
+        "tcp",
+        "TCP",
+        0.024,
+        0.020,
+        0.200,
+        0.0,
+        0.011,
+        {
+            "congestion_control": "cubic",
+            "ecn": False,
+            "rto_min_s": 0.2,
+            "load_balancing": "flow-hash",
+            "priority_queues": 1,
+        },
+    ),
+    Behaviour(
+        "tcp-tuned",
+        "TCP tuned",
+        0.020,
+        0.016,
+        0.010,
+        0.0,
+        0.014,
+        {
+            "congestion_control": "cubic",
+            "ecn": False,
+            "rto_min_s": 0.005,
+            "load_balancing": "flow-hash",
+            "priority_queues": 1,
+        },
+    ),
+    Behaviour(
+        "dlcp",
+        "DLCP",
+        0.012,
+        0.0,
+        0.0,
+        0.021,
+        0.004,
+        {
+            "congestion_control": "timely",
+            "loss_bound": 0.1,
+            "stop": "lazy",
+            "selective_drop": "wred",
+            "load_balancing": "per-packet",
+            "priority_queues": 5,
+        },
+    ),
+)
 EXPECT = [
     {"job": PROFILE, "metric": "jct_s", "scheme": "DLCP", "against": "TCP", "relation": "better"},
     {"job": PROFILE, "metric": "message_p99_s", "scheme": "DLCP", "against": "TCP", "relation": "better"},
@@ -61,10 +98,17 @@ EXPECT = [
     {"job": REAL, "metric": "time_to_accuracy_s", "scheme": "DLCP", "against": "TCP", "relation": "better"},
 ]
 REGIME = {
-    "link_rate_bps": LINK_BPS, "lab_rate_bps": 1e10, "byte_scale": 25.0, "time_dilation": 4.0,
-    "port_buffer_bytes": 50_000, "port_buffer_packets": 33, "port_buffer_lab_s": 0.001, "bucket_packets": 30.6,
-    "TCP_rto_floor_lab_s": 0.05, "TCP tuned_rto_floor_lab_s": 0.005,
-}  # fmt: skip
+    "link_rate_bps": LINK_BPS,
+    "lab_rate_bps": 1e10,
+    "byte_scale": 25.0,
+    "time_dilation": 4.0,
+    "port_buffer_bytes": 50_000,
+    "port_buffer_packets": 33,
+    "port_buffer_lab_s": 0.001,
+    "bucket_packets": 30.6,
+    "TCP_rto_floor_lab_s": 0.05,
+    "TCP tuned_rto_floor_lab_s": 0.005,
+}
 
 
 def make_results(
@@ -114,22 +158,38 @@ def _result(
     graph = LeafSpine(kind="leaf-spine", leaves=2, spines=2, hosts=10, rate=LINK_BPS).graph
     idle = 0.04 if bad else 0.31
     return RunResult(
-        run_id=f"{behaviour.scheme}-{job}-{repeat}", experiment=experiment, scheme=behaviour.scheme,
+        run_id=f"{behaviour.scheme}-{job}-{repeat}",
+        experiment=experiment,
+        scheme=behaviour.scheme,
         is_dlcp=behaviour.scheme.startswith("dlcp"),
-        label=behaviour.label, job=job, repeat=repeat, seed=seed * 1000 + repeat, substrate="emulate",
-        status="suspect" if bad else "ok", reason="CPU idle 4 % is below 10 %" if bad else "", jct_s=jct_s,
-        run={"workload": job, "job": {"workers": WORKERS, "servers": SERVERS}}, regime=REGIME,
-        ideal={"iteration_s": 0.27 if job == PROFILE else 0.05, "jct_s": 6.5 if job == PROFILE else 1.2,
-               "message_s": 0.0066},
+        label=behaviour.label,
+        job=job,
+        repeat=repeat,
+        seed=seed * 1000 + repeat,
+        substrate="emulate",
+        status="suspect" if bad else "ok",
+        reason="CPU idle 4 % is below 10 %" if bad else "",
+        jct_s=jct_s,
+        run={"workload": job, "job": {"workers": WORKERS, "servers": SERVERS}},
+        regime=REGIME,
+        ideal={
+            "iteration_s": 0.27 if job == PROFILE else 0.05,
+            "jct_s": 6.5 if job == PROFILE else 1.2,
+            "message_s": 0.0066,
+        },
         traffic={"dlcp": 10_485_760, "tcp": 0} if behaviour.scheme == "dlcp" else {"dlcp": 0, "tcp": 10_485_760},
-        knobs=behaviour.knobs, topology=graph.model_dump(mode="json"),
-        intended=_settings(behaviour), effective=_settings(behaviour),
-        fidelity={"cpu_idle": {"value": idle, "bound": 0.1, "unit": "share", "ok": not bad},
-                  "conservation": {"value": 0, "bound": 0, "unit": "packets", "ok": True},
-                  "sched_late": {"value": 0.0021, "bound": 0.01, "unit": "s", "ok": True}},
+        knobs=behaviour.knobs,
+        topology=graph.model_dump(mode="json"),
+        intended=_settings(behaviour),
+        effective=_settings(behaviour),
+        fidelity={
+            "cpu_idle": {"value": idle, "bound": 0.1, "unit": "share", "ok": not bad},
+            "conservation": {"value": 0, "bound": 0, "unit": "packets", "ok": True},
+            "sched_late": {"value": 0.0021, "bound": 0.01, "unit": "s", "ok": True},
+        },
         expect=EXPECT,
         provenance={"commit": "0123456789abcdef", "dirty": False, "kernel": "6.1.0", "python": "3.11", "made_up": True},
-    )  # fmt: skip
+    )
 
 
 def _settings(behaviour: Behaviour) -> dict[str, Any]:
@@ -155,16 +215,28 @@ def _tables(
     jitter = np.abs(generator.normal(0, 0.002, len(iteration)))
     tables = {
         "iterations": {
-            "job": [job] * len(iteration), "worker": [WORKERS[w] for w in workers], "iteration": iteration,
-            "warmup": iteration == 0, "start_s": starts[iteration], "end_s": (starts + times)[iteration] + jitter,
-            "compute_s": np.full(len(iteration), compute_s), "exposed_comm_s": exposed[iteration] + jitter,
-            "parameters_crc32": 7919 * iteration + 13, "codec_s": np.zeros(len(iteration)),
+            "job": [job] * len(iteration),
+            "worker": [WORKERS[w] for w in workers],
+            "iteration": iteration,
+            "warmup": iteration == 0,
+            "start_s": starts[iteration],
+            "end_s": (starts + times)[iteration] + jitter,
+            "compute_s": np.full(len(iteration), compute_s),
+            "exposed_comm_s": exposed[iteration] + jitter,
+            "parameters_crc32": 7919 * iteration + 13,
+            "codec_s": np.zeros(len(iteration)),
         },
         "messages": messages,
         "ports": _ports(generator, behaviour),
-        "hosts": {"host": ["machine"] * 3, "time_s": [100.0, 101.0, 102.0], "cpu_busy": [0.6, 0.7, 0.65],
-                  "softnet_dropped": [0, 0, 0], "rx_overflow": [0, 0, 0], "sched_late_s": [0.001, 0.002, 0.001]},
-    }  # fmt: skip
+        "hosts": {
+            "host": ["machine"] * 3,
+            "time_s": [100.0, 101.0, 102.0],
+            "cpu_busy": [0.6, 0.7, 0.65],
+            "softnet_dropped": [0, 0, 0],
+            "rx_overflow": [0, 0, 0],
+            "sched_late_s": [0.001, 0.002, 0.001],
+        },
+    }
     if job == REAL:
         tables["training"] = _training(generator, job, float(times.sum()), behaviour.lost)
     return tables, float(times.sum())
@@ -187,16 +259,26 @@ def _messages(
     server = tensor % len(SERVERS)
     hosts, servers = np.array(WORKERS), np.array(SERVERS)
     return {
-        "job": [job] * len(size), "iteration": iteration, "warmup": iteration == 0, "tensor": tensor,
-        "layer": tensor, "leg": np.where(leg == 0, "push", "pull"),
+        "job": [job] * len(size),
+        "iteration": iteration,
+        "warmup": iteration == 0,
+        "tensor": tensor,
+        "layer": tensor,
+        "leg": np.where(leg == 0, "push", "pull"),
         "src": np.where(leg == 0, hosts[worker], servers[server]),
-        "dst": np.where(leg == 0, servers[server], hosts[worker]), "bytes": size,
-        "start_s": start, "end_s": start + duration, "delivered_bytes": size - lost.astype(int),
-        "lost_bytes": lost.astype(int), "resent_bytes": generator.binomial(size, behaviour.resent),
-        "probes": generator.integers(0, 2, len(size)), "loss_bound": np.where(droppable, 0.1, 0.0),
-        "lost_energy_share": lost / size * 0.4, "energy_bound": np.ones(len(size)),
+        "dst": np.where(leg == 0, servers[server], hosts[worker]),
+        "bytes": size,
+        "start_s": start,
+        "end_s": start + duration,
+        "delivered_bytes": size - lost.astype(int),
+        "lost_bytes": lost.astype(int),
+        "resent_bytes": generator.binomial(size, behaviour.resent),
+        "probes": generator.integers(0, 2, len(size)),
+        "loss_bound": np.where(droppable, 0.1, 0.0),
+        "lost_energy_share": lost / size * 0.4,
+        "energy_bound": np.ones(len(size)),
         "tensor_bytes": size,
-    }, exposed  # fmt: skip
+    }, exposed
 
 
 def _ports(generator: np.random.Generator, behaviour: Behaviour) -> dict[str, Any]:
@@ -213,27 +295,46 @@ def _ports(generator: np.random.Generator, behaviour: Behaviour) -> dict[str, An
                     tail = packets // 60 if behaviour.scheme != "dlcp" and queue in (0, 5) else packets // 900
                     wred = (packets * precedence // 25) if behaviour.scheme == "dlcp" else 0
                     marks = packets // 40 if behaviour.scheme == "dlcp" and precedence == 0 and queue < 7 else 0
-                    rows.append({
-                        "switch": switch, "port": f"{switch}-{neighbour}", "queue": queue, "precedence": precedence,
-                        "received_packets": packets, "received_bytes": 1500 * packets,
-                        "enqueued_packets": packets, "enqueued_bytes": 1500 * packets,
-                        "sent_packets": packets, "sent_bytes": 1500 * packets,
-                        "dropped_wred_packets": wred, "dropped_wred_bytes": 1500 * wred,
-                        "dropped_tail_packets": tail, "dropped_tail_bytes": 1500 * tail,
-                        **{f"dropped_{cause}_{unit}": 0 for cause in ("shared", "loss", "down", "unrouted")
-                           for unit in ("packets", "bytes")},
-                        "marked_ce_packets": marks, "marked_ce_bytes": 1500 * marks,
-                        "peak_backlog_bytes": 30_000 if precedence == 0 else 0,
-                        "backlog_histogram": [packets, packets // 2, packets // 4, 0] if precedence == 0 else [],
-                    })  # fmt: skip
+                    rows.append(
+                        {
+                            "switch": switch,
+                            "port": f"{switch}-{neighbour}",
+                            "queue": queue,
+                            "precedence": precedence,
+                            "received_packets": packets,
+                            "received_bytes": 1500 * packets,
+                            "enqueued_packets": packets,
+                            "enqueued_bytes": 1500 * packets,
+                            "sent_packets": packets,
+                            "sent_bytes": 1500 * packets,
+                            "dropped_wred_packets": wred,
+                            "dropped_wred_bytes": 1500 * wred,
+                            "dropped_tail_packets": tail,
+                            "dropped_tail_bytes": 1500 * tail,
+                            **{
+                                f"dropped_{cause}_{unit}": 0
+                                for cause in ("shared", "loss", "down", "unrouted")
+                                for unit in ("packets", "bytes")
+                            },
+                            "marked_ce_packets": marks,
+                            "marked_ce_bytes": 1500 * marks,
+                            "peak_backlog_bytes": 30_000 if precedence == 0 else 0,
+                            "backlog_histogram": [packets, packets // 2, packets // 4, 0] if precedence == 0 else [],
+                        }
+                    )
     return {column: [row[column] for row in rows] for column in TABLES["ports"]}
 
 
 def _training(generator: np.random.Generator, job: str, duration_s: float, lost: float) -> dict[str, Any]:
     step = np.arange(1, 11) * 60
     accuracy = 0.862 - 0.35 * np.exp(-step / 130) + generator.normal(0, 0.0025, len(step)) - 0.05 * lost
-    return {"job": [job] * len(step), "step": step, "time_s": duration_s * step / 600, "loss": 2.3 * (1 - accuracy),
-            "accuracy": accuracy}  # fmt: skip
+    return {
+        "job": [job] * len(step),
+        "step": step,
+        "time_s": duration_s * step / 600,
+        "loss": 2.3 * (1 - accuracy),
+        "accuracy": accuracy,
+    }
 
 
 if __name__ == "__main__":

@@ -84,8 +84,10 @@ def _defaults(arguments: ast.arguments) -> Iterator[str]:
 def _waiting(call: ast.Call) -> Iterator[str]:
     """A call that waits for a number of seconds, written out."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    given = [*(call.args if name in _WAITS else []),
-             *(keyword.value for keyword in call.keywords if keyword.arg and _is_time(keyword.arg))]  # fmt: skip
+    given = [
+        *(call.args if name in _WAITS else []),
+        *(keyword.value for keyword in call.keywords if keyword.arg and _is_time(keyword.arg)),
+    ]
     if any(_number(value) for value in given):
         yield ast.unparse(call)
 

@@ -144,7 +144,7 @@ def small_model(seed: int = 0) -> torch.nn.Sequential:
         torch.nn.Linear(1000, 300),
         torch.nn.ReLU(),
         torch.nn.Linear(300, 10),
-    )  # fmt: skip
+    )
 
 
 def batch(step: int, rank: int, size: int = 16) -> tuple[torch.Tensor, torch.Tensor]:

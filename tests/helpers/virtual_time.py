@@ -203,10 +203,19 @@ class Node:
             self._held.pop((bool(one.received), one.peer, key))
             found.append(
                 Done(
-                    one.peer, key, bool(one.received), one.delivered_bytes, one.lost_bytes, one.resent_bytes,
-                    one.probes, one.end_ns, one.lost_energy_share, one.first_ns, one.bytes,
+                    one.peer,
+                    key,
+                    bool(one.received),
+                    one.delivered_bytes,
+                    one.lost_bytes,
+                    one.resent_bytes,
+                    one.probes,
+                    one.end_ns,
+                    one.lost_energy_share,
+                    one.first_ns,
+                    one.bytes,
                 )
-            )  # fmt: skip
+            )
         self.done += found
         return found
 

@@ -26,10 +26,31 @@ UNCLEAN = Path(__file__).with_name("words_unclean.txt")
 BAD_STARTS = frozenset({"of", "what", "whatever", "whether", "which", "who", "whose"})
 
 # Names that any value could have. Fields of classes and parameters are exempt: stored results and callers name them.
-BAD_NAMES = frozenset({
-    "again", "alike", "alone", "anew", "beside", "found", "here", "lacking", "mine", "one", "ours", "own", "rest",
-    "said", "seen", "theirs", "there", "told", "what", "whole", "whose",
-})  # fmt: skip
+BAD_NAMES = frozenset(
+    {
+        "again",
+        "alike",
+        "alone",
+        "anew",
+        "beside",
+        "found",
+        "here",
+        "lacking",
+        "mine",
+        "one",
+        "ours",
+        "own",
+        "rest",
+        "said",
+        "seen",
+        "theirs",
+        "there",
+        "told",
+        "what",
+        "whole",
+        "whose",
+    }
+)
 
 # Words of prose, and the plain word to use instead.
 DIALECT = {

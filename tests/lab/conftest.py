@@ -13,9 +13,7 @@ from running_lab import RunningLab, Topology
 from dlcp.substrates.namespace_lab.namespace_lab import DEFAULT_TOPOLOGY
 
 HERE = Path(__file__).parent
-MAKE_THEIR_OWN = (
-    "test_agent_unit.py", "test_demo.py", "test_deploy.py", "test_deploy_failures.py", "test_lab_run.py",
-)  # fmt: skip
+MAKE_THEIR_OWN = ("test_agent_unit.py", "test_demo.py", "test_deploy.py", "test_deploy_failures.py", "test_lab_run.py")
 """Files whose tests all need a lab that no fixture of this file makes."""
 
 

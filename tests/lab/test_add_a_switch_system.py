@@ -106,10 +106,13 @@ class ToySwitch:
         ]
         tasks.append({"dlcp_keep": {"fact": "dlcp_found", "file": "found"}})
         words = {
-            "dlcp_system": NAME, "dlcp_folder": str(self._deployment), "dlcp_deployment": "1",
-            "dlcp_backup_dir": "{{ dlcp_folder }}/leaf1", "dlcp_confirm_within_s": 300,
+            "dlcp_system": NAME,
+            "dlcp_folder": str(self._deployment),
+            "dlcp_deployment": "1",
+            "dlcp_backup_dir": "{{ dlcp_folder }}/leaf1",
+            "dlcp_confirm_within_s": 300,
             "dlcp_rendered": "{{ lookup('ansible.builtin.file', dlcp_backup_dir ~ '/rendered.json') | from_json }}",
-        }  # fmt: skip
+        }
         book = self._root / "play.yml"
         book.write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "vars": words, "tasks": tasks}]))
         (self._root / "hosts").write_text("leaf1 ansible_connection=local\n")
@@ -121,8 +124,12 @@ class ToySwitch:
         }
         return subprocess.run(
             [str(Path(sys.executable).with_name("ansible-playbook")), "-i", str(self._root / "hosts"), str(book)],
-            env=env, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
 
 
 @pytest.mark.long

@@ -125,16 +125,27 @@ def job_over_units(path: str, folder: str) -> dict[str, Any]:
     """On the controller: two workers and a server, through the agents of the units, over kernel routes."""
     lab = load_inventory(Path(path))
     spec = JobSpec(
-        name="j", kind="profile", workers=("h1", "h2"), servers=("h3",), iterations=3, warmup_iterations=1,
-        bucket_bytes=8_000, seed=1,
+        name="j",
+        kind="profile",
+        workers=("h1", "h2"),
+        servers=("h3",),
+        iterations=3,
+        warmup_iterations=1,
+        bucket_bytes=8_000,
+        seed=1,
         layers=tuple(LayerWork(name=f"l{i}", elements=6_000, forward_s=0.004, backward_s=0.008) for i in range(3)),
-    )  # fmt: skip
+    )
     with LabHosts(lab, HOSTS) as hosts, hosts.agents({host: host for host in HOSTS}, Path(folder)) as started:
         session = JobSession(
-            started, spec, TransportSettings(kind="dlcp"),
-            hosts.addresses(), cookie=7,
-            link_rates_bps=dict.fromkeys(HOSTS, 1e8), directory=Path(folder), time_limit_s=30,
-        )  # fmt: skip
+            started,
+            spec,
+            TransportSettings(kind="dlcp"),
+            hosts.addresses(),
+            cookie=7,
+            link_rates_bps=dict.fromkeys(HOSTS, 1e8),
+            directory=Path(folder),
+            time_limit_s=30,
+        )
         session.open()
         session.start()
         session.wait()

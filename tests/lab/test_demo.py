@@ -17,8 +17,12 @@ DEMO_LIMIT_S = 900
 def test_the_demonstration_leaves_every_node_as_it_was(tmp_path: Path) -> None:
     done = subprocess.run(
         [Path(sys.executable).with_name("dlcp"), "lab", "demo"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=DEMO_LIMIT_S, check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=DEMO_LIMIT_S,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     assert "8 of 8 nodes are as before" in done.stdout
     assert os.listdir(tmp_path) == ["results"]
@@ -30,8 +34,12 @@ def test_a_shell_s_command_has_the_lab(tmp_path: Path) -> None:
     line = "ssh l1 hostname; ssh h4 ping -c 1 -W 2 198.18.1.2 > ping; dlcp hosts restore --json; exit 7"
     done = subprocess.run(
         [Path(sys.executable).with_name("dlcp"), "lab", "shell", "-c", line],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 7, done.stderr
     assert done.stdout.startswith("l1\n")
     assert '"status": "looked"' in done.stdout

@@ -45,8 +45,10 @@ class Failure:
         """Whether a person must roll back, for a reason that no order of messages mends: the switch has confirmed and
         nobody hears it, or it cannot write down what it is."""
         return (self.step, self.kind) in {
-            ("read", "cannot write"), ("confirm", "cannot write"), ("confirm", "cut off after")
-        }  # fmt: skip
+            ("read", "cannot write"),
+            ("confirm", "cannot write"),
+            ("confirm", "cut off after"),
+        }
 
 
 def status(step: str, kind: str) -> str:

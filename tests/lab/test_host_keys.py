@@ -75,9 +75,14 @@ Host *
   HostKeyAlias stranger
 """
 SETTINGS = [
-    "an inventory", "group_vars", "host_vars", "the environment", "ansible.cfg", "~/.ssh/config",
+    "an inventory",
+    "group_vars",
+    "host_vars",
+    "the environment",
+    "ansible.cfg",
+    "~/.ssh/config",
     "a connection without ssh",
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")
@@ -145,8 +150,15 @@ def reach(folder: Path, way: str = "", **environment: str) -> subprocess.Complet
         (folder / "passwd").write_text(
             "".join(f"{_at_home(line, folder) if line.startswith('root:') else line}\n" for line in accounts)
         )
-        words = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/passwd && exec "$@"',
-                 str(folder / "passwd"), *words]  # fmt: skip
+        words = [
+            "unshare",
+            "--mount",
+            "sh",
+            "-c",
+            'mount --bind "$0" /etc/passwd && exec "$@"',
+            str(folder / "passwd"),
+            *words,
+        ]
     if way != "ansible.cfg":
         environment["ANSIBLE_CONFIG"] = str(PLAYBOOKS / "ansible.cfg")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}

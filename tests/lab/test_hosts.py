@@ -183,8 +183,10 @@ def test_a_scheme_s_settings_go_with_it_and_an_operator_s_stay(engine: Callable[
     assert len(routes) == 2
     assert first == {"sysctl net.ipv4.tcp_sack": "1", **dict.fromkeys(routes, "congctl reno rto_min 200ms")}
     assert scheme(sysctls={"net.ipv4.tcp_ecn": 1}) == {
-        "sysctl net.ipv4.tcp_sack": "0", "sysctl net.ipv4.tcp_ecn": "1", **dict.fromkeys(routes, UNTOLD)
-    }  # fmt: skip
+        "sysctl net.ipv4.tcp_sack": "0",
+        "sysctl net.ipv4.tcp_ecn": "1",
+        **dict.fromkeys(routes, UNTOLD),
+    }
     assert scheme() == {"sysctl net.ipv4.tcp_ecn": "2"}
     assert engine("applied", {"mtu": 1450, "sysctls": {"net.ipv4.tcp_sack": 0}}) == {}
 
@@ -266,8 +268,10 @@ def test_a_host_with_another_key_and_one_elsewhere_are_refused(two_hosts: Runnin
 def test_the_agent_s_units_are_ones_that_systemd_takes(two_hosts: RunningLab) -> None:
     made = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path!r}\n" + WRITE_UNITS],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     lab, (socket, service) = two_hosts, json.loads(made.stdout)
     if not lab.on("h1", "command -v systemd-analyze || true"):
         pytest.skip("no systemd-analyze here; apt-get install systemd brings it")

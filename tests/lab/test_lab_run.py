@@ -45,15 +45,28 @@ def write(lab: RunningLab, name: str, *labels: str, **changes: Any) -> Path:
     """An experiment's file: two workers and a server, four iterations of 25 ms and 0.5 MB."""
     job = {"workload": "small", "workers": ["h1", "h2"], "servers": ["h3"], "iterations": 4, "bucket": "60 kB"}
     workload = {
-        "kind": "profile", "name": "small", "source": "made up for tests", "source_quality": "derived",
-        "device": "none", "batch": 1, "parameters": 2_000_000,
+        "kind": "profile",
+        "name": "small",
+        "source": "made up for tests",
+        "source_quality": "derived",
+        "device": "none",
+        "batch": 1,
+        "parameters": 2_000_000,
         "layers": [{"name": f"l{i}", "parameters": 500_000, "forward": "4 ms", "backward": "8 ms"} for i in range(4)],
-    }  # fmt: skip
+    }
     content = {
-        "format": 1, "name": name, "description": "for tests", "seed": 7, "repeats": 1, "time_limit": "8 s",
-        "topology": TOPOLOGY, "port_buffer": "120 kB", "scaling": {"lab_rate": "4 Gbit/s", "byte_scale": 40},
-        "jobs": {"one": job | changes.pop("job", {})}, "schemes": [SCHEMES[label] for label in labels],
-    } | changes  # fmt: skip
+        "format": 1,
+        "name": name,
+        "description": "for tests",
+        "seed": 7,
+        "repeats": 1,
+        "time_limit": "8 s",
+        "topology": TOPOLOGY,
+        "port_buffer": "120 kB",
+        "scaling": {"lab_rate": "4 Gbit/s", "byte_scale": 40},
+        "jobs": {"one": job | changes.pop("job", {})},
+        "schemes": [SCHEMES[label] for label in labels],
+    } | changes
     (lab.folder / "workloads").mkdir(exist_ok=True)
     (lab.folder / "workloads" / "small.yaml").write_text(yaml.safe_dump(workload))
     path = lab.folder / f"{name}.yaml"

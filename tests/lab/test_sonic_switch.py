@@ -32,9 +32,13 @@ def shipped(tmp_path: Path) -> Iterator[ConfigDb]:
 def switch_on(shipped: ConfigDb, writer: str, *options: str) -> dlcp_sonic.Switch:
     folder = shipped.folder.parent / "state"
     words = {
-        "ports": PORTS, "folder": str(folder), "socket": shipped.socket, "database": 4,
-        "config_command": shipped.config(*options), "writer": writer,
-    }  # fmt: skip
+        "ports": PORTS,
+        "folder": str(folder),
+        "socket": shipped.socket,
+        "database": 4,
+        "config_command": shipped.config(*options),
+        "writer": writer,
+    }
     return dlcp_sonic.Switch(words)
 
 

@@ -85,8 +85,10 @@ def test_a_range_of_queues_is_split_around_ours() -> None:
     rows = {"Ethernet0|0-7": {"profile": "lossy"}, "Ethernet8|0-7": {"profile": "lossy"}}
     lossy = {"profile": "lossy"}
     assert dlcp_tables.split(rows, ["Ethernet0|3", "Ethernet0|7"]) == {
-        "Ethernet0|0-2": lossy, "Ethernet0|4-6": lossy, "Ethernet8|0-7": lossy,
-    }  # fmt: skip
+        "Ethernet0|0-2": lossy,
+        "Ethernet0|4-6": lossy,
+        "Ethernet8|0-7": lossy,
+    }
     assert dlcp_tables.split(rows, ["Ethernet0|0-7", "Ethernet8|0"]) == {"Ethernet8|1-7": lossy}
 
 
@@ -144,10 +146,12 @@ def test_random_tables_are_reached_exactly() -> None:
 
     def tables() -> dict[str, Any]:
         return {
-            table: {key: {f: str(chance.randint(0, 2)) for f in chance.sample("abc", chance.randint(0, 3))}
-                    for key in chance.sample(["x", "y|1", "z/~"], chance.randint(1, 3))}
+            table: {
+                key: {f: str(chance.randint(0, 2)) for f in chance.sample("abc", chance.randint(0, 3))}
+                for key in chance.sample(["x", "y|1", "z/~"], chance.randint(1, 3))
+            }
             for table in chance.sample(["QUEUE", "SCHEDULER", "VLAN"], chance.randint(0, 3))
-        }  # fmt: skip
+        }
 
     for _ in range(500):
         live, wanted = tables(), tables()

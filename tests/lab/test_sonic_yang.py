@@ -137,8 +137,10 @@ module sonic-metadata {
 def test_a_condition_on_a_module_without_data_is_judged_and_not_skipped(own: Path, tmp_path: Path) -> None:
     (own / "sonic-metadata.yang").write_text(METADATA_MODEL)
     condition = 'when "not(/meta:sonic-metadata/meta:METADATA/meta:kind) or /meta:sonic-metadata/meta:METADATA";'
-    model = QOS_MODEL.replace('import sonic-port { prefix port; }',
-                              'import sonic-port { prefix port; } import sonic-metadata { prefix meta; }')  # fmt: skip
+    model = QOS_MODEL.replace(
+        "import sonic-port { prefix port; }",
+        "import sonic-port { prefix port; } import sonic-metadata { prefix meta; }",
+    )
     model = model.replace("leaf min { type uint64; }", f"leaf min {{ {condition} type uint64; }}")
     (own / "sonic-qos.yang.j2").write_text(model)
     models = models_in(own, tmp_path)

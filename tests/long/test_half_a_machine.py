@@ -122,9 +122,14 @@ def test_quickstart_ends_with_a_comparison_that_is_believed(way: str, tmp_path: 
         begun_s = time.monotonic()
         for advice in ([], ["--retry-suspect"]):
             done = subprocess.run(
-                [*words, *command, *advice], cwd=tmp_path, capture_output=True, text=True,
-                check=False, env=os.environ | {"DLCP_STATE": str(tmp_path / "state")}, timeout=LIMIT_S,
-            )  # fmt: skip
+                [*words, *command, *advice],
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                check=False,
+                env=os.environ | {"DLCP_STATE": str(tmp_path / "state")},
+                timeout=LIMIT_S,
+            )
             if done.returncode != ExitCode.SUSPECT:
                 break
         took_s = time.monotonic() - begun_s

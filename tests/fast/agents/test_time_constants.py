@@ -72,9 +72,15 @@ def test_the_search_finds_what_it_is_meant_to_find(tmp_path: Path) -> None:
         "    run(command, timeout=9)\n"
     )
     assert set(in_python(source)) == {
-        "HOLD_S", "_SPAN_MS", "gap_s", "floor_s", "f(patience_s)", "f(late_s)", "time.sleep(0.2)",
+        "HOLD_S",
+        "_SPAN_MS",
+        "gap_s",
+        "floor_s",
+        "f(patience_s)",
+        "f(late_s)",
+        "time.sleep(0.2)",
         "run(command, timeout=9)",
-    }  # fmt: skip
+    }
 
 
 def test_only_the_engine_reads_a_clock_and_only_where_it_is_made_lab_time() -> None:

@@ -27,9 +27,17 @@ def test_all_reduces_move_as_many_bytes_over_each_link_in_each_direction(pattern
     graph = Star(kind="star", hosts=4, rate="100 Mbit/s").graph
     hosts = tuple(graph.hosts[:workers])
     spec = JobSpec(
-        name="job", kind="profile", workers=hosts, servers=(), pattern=pattern, iterations=2, warmup_iterations=1,
-        bucket_bytes=1440 * 80, seed=1, layers=(LayerWork(name="only", elements=360 * 240),),
-    )  # fmt: skip
+        name="job",
+        kind="profile",
+        workers=hosts,
+        servers=(),
+        pattern=pattern,
+        iterations=2,
+        warmup_iterations=1,
+        bucket_bytes=1440 * 80,
+        seed=1,
+        layers=(LayerWork(name="only", elements=360 * 240),),
+    )
     loads = link_loads_bytes(graph, transfers_of(spec, TransportSettings(kind="tcp")))
     ends = {(host, "s1") for host in hosts} | {("s1", host) for host in hosts}
     assert loads == pytest.approx(dict.fromkeys(ends, 360 * 240 * 4 * 2 * (workers - 1) / workers))
@@ -55,8 +63,12 @@ def test_an_iteration_is_the_longer_of_compute_and_communication(compute_s: floa
 
 def test_what_a_job_of_codes_moved_is_what_its_messages_say() -> None:
     messages = {
-        "src": ["h1", "h5", "h2", "h1", "h5"], "dst": ["h5", "h1", "h5", "h5", "h1"], "bytes": [80, 400, 80, 100, 300],
-    }  # fmt: skip
+        "src": ["h1", "h5", "h2", "h1", "h5"],
+        "dst": ["h5", "h1", "h5", "h5", "h1"],
+        "bytes": [80, 400, 80, 100, 300],
+    }
     assert transfers_seen(messages, 2) == [
-        Transfer("h1", "h5", 90), Transfer("h5", "h1", 350), Transfer("h2", "h5", 40)
-    ]  # fmt: skip
+        Transfer("h1", "h5", 90),
+        Transfer("h5", "h1", 350),
+        Transfer("h2", "h5", 40),
+    ]

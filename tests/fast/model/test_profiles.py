@@ -14,19 +14,29 @@ from dlcp.model.workload import Profile
 from dlcp.paths import WORKLOADS
 
 PARAMETERS = {
-    "alexnet": 61_100_840, "vgg16": 138_357_544, "resnet50": 25_557_032, "googlenet": 6_624_904,
-    "inception-v3": 23_834_568, "transformer": 63_084_544, "bert-base": 109_482_240, "gpt2-small": 124_439_808,
+    "alexnet": 61_100_840,
+    "vgg16": 138_357_544,
+    "resnet50": 25_557_032,
+    "googlenet": 6_624_904,
+    "inception-v3": 23_834_568,
+    "transformer": 63_084_544,
+    "bert-base": 109_482_240,
+    "gpt2-small": 124_439_808,
     "lstm": 66_034_000,
-}  # fmt: skip
+}
 """torchvision's (GoogLeNet and Inception-v3 without auxiliary classifiers) and transformers' models of these names;
 torch.nn.Transformer's 44,140,544 and a table of 37,000 × 512 (the paper says 65 million); torch.nn's two LSTMs of 1500
 with embedding and softmax of 10,000 words (the paper says 66 million)."""
 GFLOP = {"alexnet": 1.43, "vgg16": 30.94, "resnet50": 8.18, "inception-v3": 11.43, "googlenet": 3.00}
 """Forward, one image (224², Inception-v3 299²), two FLOPs per multiply-accumulate (torch.utils.flop_counter)."""
 STEP = {
-    "alexnet": (256, 3000, 0.90), "vgg16": (128, 190, 1.88), "resnet50": (64, 367, 1.43),
-    "inception-v3": (64, 142, 1.38), "googlenet": (128, 468, None), "bert-base": (24, 42, None),
-}  # fmt: skip
+    "alexnet": (256, 3000, 0.90),
+    "vgg16": (128, 190, 1.88),
+    "resnet50": (64, 367, 1.43),
+    "inception-v3": (64, 142, 1.38),
+    "googlenet": (128, 468, None),
+    "bert-base": (24, 42, None),
+}
 """Published: samples a batch, samples a second, backward over forward."""
 
 

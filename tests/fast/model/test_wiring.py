@@ -67,11 +67,18 @@ def test_a_link_with_a_delay_has_two_inner_ends() -> None:
     wiring = Wiring(Graph(hosts=("h1", "h2"), switches=("a", "b"), links=links))
     assert [(a.ifindex, b.ifindex) for a, b in wiring.links] == [(100, 101), (104, 107), (108, 111)]
     assert [(wire.ifindex, wire.node, wire.delay_s) for wire in wiring.wires] == [
-        (105, "a", 0.002), (106, "b", 0.002), (109, "h2", 0.001), (110, "b", 0.001),
-    ]  # fmt: skip
+        (105, "a", 0.002),
+        (106, "b", 0.002),
+        (109, "h2", 0.001),
+        (110, "b", 0.001),
+    ]
     assert sorted((a.ifindex, b.ifindex) for a, b in wiring.pairs) == [
-        (100, 101), (104, 105), (107, 106), (108, 109), (111, 110),
-    ]  # fmt: skip
+        (100, 101),
+        (104, 105),
+        (107, 106),
+        (108, 109),
+        (111, 110),
+    ]
     devices = [end.device for pair in wiring.pairs for end in pair]
     assert len(set(devices)) == 10
     assert {"a-b", "b-a", "wire105", "wire106"} <= set(devices)

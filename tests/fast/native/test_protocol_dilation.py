@@ -60,9 +60,12 @@ def incast(dilation: float, congestion_control: str) -> Outcome:
     """Six senders to one receiver over a port of 8 packets, which a higher priority blocks for 30 ms: losses, probes,
     timeouts, everything; links and delays of the lab, stretched."""
     port = Port(
-        0, rate_bps=RATE_BPS / dilation, buffer_bytes=12_000, delay_ns=round(350 * US * dilation),
+        0,
+        rate_bps=RATE_BPS / dilation,
+        buffer_bytes=12_000,
+        delay_ns=round(350 * US * dilation),
         mark_bytes=6_000 if congestion_control == "dctcp" else 0,
-    )  # fmt: skip
+    )
     options = {"congestion_control": congestion_control.encode(), "link_bps": RATE_BPS}
     nodes: dict[int, Node] = {0: DilatedNode(0, list(range(1, SENDERS + 1)), dilation, **options)}
     nodes |= {rank: DilatedNode(rank, [0], dilation, **options) for rank in range(1, SENDERS + 1)}

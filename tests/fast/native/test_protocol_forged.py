@@ -60,10 +60,17 @@ def nack(first: int, packets: int, number: int, bits: int = 0) -> bytes:
 @pytest.mark.parametrize(
     "body",
     [
-        nack(PACKETS, 8, 1), nack(0, PACKETS + 1, 1), nack(2**32 - 1, 8, 1), nack(2**32 - 4, 8, 1), nack(0, 0, 1),
-        nack(0, PACKETS, 0), nack(0, PACKETS, 2**32 - 1), nack(0, PACKETS, 77), nack(0, PACKETS, 2**31, 255),
+        nack(PACKETS, 8, 1),
+        nack(0, PACKETS + 1, 1),
+        nack(2**32 - 1, 8, 1),
+        nack(2**32 - 4, 8, 1),
+        nack(0, 0, 1),
+        nack(0, PACKETS, 0),
+        nack(0, PACKETS, 2**32 - 1),
+        nack(0, PACKETS, 77),
+        nack(0, PACKETS, 2**31, 255),
     ],
-)  # fmt: skip
+)
 def test_a_nack_with_offsets_or_rounds_that_cannot_be_changes_nothing(body: bytes) -> None:
     """No round was started yet, so every round is in the future; what lies beyond the message is malformed."""
     world, got = world_under_way()

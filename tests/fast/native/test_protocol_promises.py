@@ -251,10 +251,18 @@ def messages_of(case: Case) -> list[Message]:
                         metric = case.options["magnitude_metric"]
                         found.append(
                             Message(
-                                len(found) + 1, source, target, key, tensor, own_bound, placement, metric,
-                                case.deadline, case.options["tag_all"],
+                                len(found) + 1,
+                                source,
+                                target,
+                                key,
+                                tensor,
+                                own_bound,
+                                placement,
+                                metric,
+                                case.deadline,
+                                case.options["tag_all"],
                             )
-                        )  # fmt: skip
+                        )
     return found
 
 
@@ -267,18 +275,30 @@ def play(case: Case) -> tuple[World, list[Message]]:
     def declare(node: Node) -> None:
         for number, tensor in enumerate(case.tensors):
             node.declare(
-                number, tensor.elements, (tensor.bounds[0][0], tensor.bounds[1][0]), tensor.queue,
-                (tensor.bounds[0][1], tensor.bounds[1][1]), dtype=tensor.dtype, droppable=tensor.droppable,
-                must_arrive=tensor.whole, must_arrive_ppm=tensor.largest_ppm,
+                number,
+                tensor.elements,
+                (tensor.bounds[0][0], tensor.bounds[1][0]),
+                tensor.queue,
+                (tensor.bounds[0][1], tensor.bounds[1][1]),
+                dtype=tensor.dtype,
+                droppable=tensor.droppable,
+                must_arrive=tensor.whole,
+                must_arrive_ppm=tensor.largest_ppm,
                 variable=tensor.length_ppm is not None,
-            )  # fmt: skip
+            )
 
     def register(message: Message) -> None:
         node = nodes[message.target]
         node.receive(
-            message.source, message.key, message.room, world.now_ns, placement=message.placement,
-            bound=message.own_bound, deadline=case.deadline, contributors=message.all_counts,
-        )  # fmt: skip
+            message.source,
+            message.key,
+            message.room,
+            world.now_ns,
+            placement=message.placement,
+            bound=message.own_bound,
+            deadline=case.deadline,
+            contributors=message.all_counts,
+        )
         world.run_node(node)
 
     for node in nodes.values():

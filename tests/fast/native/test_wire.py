@@ -37,11 +37,23 @@ def test_header_layout() -> None:
     header = ffi.new(
         "struct dlcp_header *",
         {
-            "type": lib.DLCP_DATA, "flags": 3, "source": 7, "cookie": 0x01020304, "iteration": 9, "tensor": 11,
-            "leg": 1, "magnitude": 77, "offset": 720, "count": 360, "step": 5, "sequence": 0xFFFFFFFF,
-            "contributors": 1234, "energy": 56789, "dtype": lib.DLCP_BFLOAT16,
+            "type": lib.DLCP_DATA,
+            "flags": 3,
+            "source": 7,
+            "cookie": 0x01020304,
+            "iteration": 9,
+            "tensor": 11,
+            "leg": 1,
+            "magnitude": 77,
+            "offset": 720,
+            "count": 360,
+            "step": 5,
+            "sequence": 0xFFFFFFFF,
+            "contributors": 1234,
+            "energy": 56789,
+            "dtype": lib.DLCP_BFLOAT16,
         },
-    )  # fmt: skip
+    )
     out = ffi.new("uint8_t[]", lib.DLCP_HEADER_BYTES)
     lib.dlcp_header_encode(header, out)
     assert HEADER.size == lib.DLCP_HEADER_BYTES == 32
@@ -75,10 +87,21 @@ uint = {bits: st.integers(0, 2**bits - 1) for bits in (8, 16, 32)}
 
 
 @given(
-    flags=uint[8], source=uint[16], cookie=uint[32], iteration=uint[32], tensor=uint[16], leg=st.integers(0, 1),
-    magnitude=uint[8], offset=uint[32], step=uint[16], sequence=uint[32], contributors=uint[16], energy=uint[16],
-    count=st.integers(1, 360), dtype=st.integers(0, 3),
-)  # fmt: skip
+    flags=uint[8],
+    source=uint[16],
+    cookie=uint[32],
+    iteration=uint[32],
+    tensor=uint[16],
+    leg=st.integers(0, 1),
+    magnitude=uint[8],
+    offset=uint[32],
+    step=uint[16],
+    sequence=uint[32],
+    contributors=uint[16],
+    energy=uint[16],
+    count=st.integers(1, 360),
+    dtype=st.integers(0, 3),
+)
 def test_what_is_encoded_is_decoded(**fields: int) -> None:
     data = data_packet(**fields)
     code, header = decode(data)

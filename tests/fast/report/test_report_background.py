@@ -20,13 +20,33 @@ NAN = float("nan")
 
 
 def run(folder: Path, flows: list[dict[str, Any]], **fields: Any) -> None:
-    given = {"run_id": "a", "experiment": "tiny", "scheme": "dlcp",
-             "is_dlcp": True, "label": "DLCP", "job": "j", "repeat": 0,
-             "seed": 1, "substrate": "emulate", "status": "ok", "jct_s": 12.0, "run": {"background": ENTRIES},
-             "topology": TOPOLOGY}  # fmt: skip
+    given = {
+        "run_id": "a",
+        "experiment": "tiny",
+        "scheme": "dlcp",
+        "is_dlcp": True,
+        "label": "DLCP",
+        "job": "j",
+        "repeat": 0,
+        "seed": 1,
+        "substrate": "emulate",
+        "status": "ok",
+        "jct_s": 12.0,
+        "run": {"background": ENTRIES},
+        "topology": TOPOLOGY,
+    }
     result = RunResult.model_validate(given | fields)
-    blank = {"entry": 0, "kind": "poisson", "src": "h1", "dst": "h2", "bytes": 1440, "planned_s": 0.0, "start_s": 0.0,
-             "end_s": NAN, "delivered_bytes": 0}  # fmt: skip
+    blank = {
+        "entry": 0,
+        "kind": "poisson",
+        "src": "h1",
+        "dst": "h2",
+        "bytes": 1440,
+        "planned_s": 0.0,
+        "start_s": 0.0,
+        "end_s": NAN,
+        "delivered_bytes": 0,
+    }
     rows = [blank | flow for flow in flows]
     write_run(folder / result.run_id, result, {"flows": {name: [row[name] for row in rows] for name in blank}})
 
@@ -37,8 +57,14 @@ def whole(number: int, slowdown: float, size: int = 1440, **more: Any) -> dict[s
     last = size - (packets - 1) * 1440 + overhead
     ideal_s = (size + packets * overhead + last) * 8 / 100e6
     at = 0.1 * number
-    return {"bytes": size, "delivered_bytes": size, "planned_s": at, "start_s": at, "end_s": at + slowdown * ideal_s,
-            **more}  # fmt: skip
+    return {
+        "bytes": size,
+        "delivered_bytes": size,
+        "planned_s": at,
+        "start_s": at,
+        "end_s": at + slowdown * ideal_s,
+        **more,
+    }
 
 
 def test_slowdown__is_against_an_idle_fabric_at_line_rate(tmp_path: Path) -> None:

@@ -31,10 +31,20 @@ def write(root: Path, times: dict[str, list[float]], **fields: object) -> Path:
     """One run a value: label (also the scheme's name) → completion times by repeat."""
     for label, found in times.items():
         for repeat, jct_s in enumerate(found):
-            given = {"run_id": f"{label}-{repeat}", "experiment": "tiny", "scheme": label,
-                     "is_dlcp": label.startswith("dlcp"), "label": label, "job": "j",
-                     "repeat": repeat, "seed": repeat, "substrate": "emulate", "status": "ok", "jct_s": jct_s,
-                     "ideal": {"jct_s": 5.0}}  # fmt: skip
+            given = {
+                "run_id": f"{label}-{repeat}",
+                "experiment": "tiny",
+                "scheme": label,
+                "is_dlcp": label.startswith("dlcp"),
+                "label": label,
+                "job": "j",
+                "repeat": repeat,
+                "seed": repeat,
+                "substrate": "emulate",
+                "status": "ok",
+                "jct_s": jct_s,
+                "ideal": {"jct_s": 5.0},
+            }
             write_run(root / f"{label}-{repeat}", RunResult.model_validate(given | fields), {})
     return root
 
@@ -48,8 +58,15 @@ def around(mean: float, spread: float, seed: int, n: int = 5) -> list[float]:
 
 
 def test_best_other__is_the_fastest_other_and_its_interval_is_wider_than_that_of_a_named_one(tmp_path: Path) -> None:
-    found = compared(tmp_path, {"dlcp": around(10, 0.01, 1), "tcp": around(15, 0.01, 2), "p3": around(12, 0.01, 3),
-                                "dlcp-no-loss": around(9, 0.01, 4)})  # fmt: skip
+    found = compared(
+        tmp_path,
+        {
+            "dlcp": around(10, 0.01, 1),
+            "tcp": around(15, 0.01, 2),
+            "p3": around(12, 0.01, 3),
+            "dlcp-no-loss": around(9, 0.01, 4),
+        },
+    )
     one = best_other(found, "j")
     named = found.job("j")
     assert named is not None
@@ -66,8 +83,10 @@ def test_best_other__is_the_fastest_other_and_its_interval_is_wider_than_that_of
 
 
 def test_best_other__names_those_that_may_be_the_best(tmp_path: Path) -> None:
-    found = compared(tmp_path, {"dlcp": around(10, 0.01, 1), "tcp": around(12, 0.03, 2), "p3": around(12.05, 0.03, 3),
-                                "ltp": [30.0, 31.0]})  # fmt: skip
+    found = compared(
+        tmp_path,
+        {"dlcp": around(10, 0.01, 1), "tcp": around(12, 0.03, 2), "p3": around(12.05, 0.03, 3), "ltp": [30.0, 31.0]},
+    )
     one = best_other(found, "j")
     assert set(one.possible) == {"tcp", "p3"}
     assert one.left_out == {"ltp": "an interval needs 5 pairs, there are 2"}
@@ -119,8 +138,9 @@ def test_expectation__against_the_best_other(tmp_path: Path) -> None:
             }
         )
 
-    first, second, third, fourth = evaluate(found, [line("better"), line("better", "p3"), line("not-worse", "tcp"),
-                                                    line("not-worse", margin=0.05)])  # fmt: skip
+    first, second, third, fourth = evaluate(
+        found, [line("better"), line("better", "p3"), line("not-worse", "tcp"), line("not-worse", margin=0.05)]
+    )
     assert (first.verdict, first.claim) == ("holds", "j: job completion of dlcp better than best other")
     assert (first.paper, first.why) == ("p", "w")
     assert second.verdict == "holds"  # the others of P3 are TCP alone: DLCP is not among the others
@@ -156,8 +176,10 @@ def test_repeats_to_rank__is_what_the_power_of_a_paired_t_test_needs() -> None:
 
 
 def test_unranked__says_how_many_more_repeats_would_tell(tmp_path: Path) -> None:
-    found = compared(tmp_path, {"dlcp": around(10, 0.04, 1), "tcp": around(10.2, 0.04, 2), "p3": [9.0, 9.0, 9.0],
-                                "ltp": around(20, 0.01, 3)})  # fmt: skip
+    found = compared(
+        tmp_path,
+        {"dlcp": around(10, 0.04, 1), "tcp": around(10.2, 0.04, 2), "p3": [9.0, 9.0, 9.0], "ltp": around(20, 0.01, 3)},
+    )
     words = [one.words for one in unranked(found)]
     assert len(words) == 2
     assert words[0].startswith("j: job completion, dlcp against p3: an interval needs 5 pairs, there are 3; 2 more")
@@ -168,8 +190,10 @@ def test_unranked__says_how_many_more_repeats_would_tell(tmp_path: Path) -> None
 def test_speedups__are_over_plain_tcp_and_end_with_the_ideal(tmp_path: Path) -> None:
     found = speedups(compared(tmp_path, {"dlcp": [8.0] * 5, "tcp": [16.0] * 5}))
     assert found[["label", "value"]].to_numpy().tolist() == [
-        ["tcp", 1.0], ["dlcp", pytest.approx(2.0)], ["ideal transport", pytest.approx(3.2)],
-    ]  # fmt: skip
+        ["tcp", 1.0],
+        ["dlcp", pytest.approx(2.0)],
+        ["ideal transport", pytest.approx(3.2)],
+    ]
     assert set(found["reference"]) == {"tcp"}
 
 
@@ -190,21 +214,58 @@ def test_best_other__of_those_that_tcp_carries(tmp_path: Path) -> None:
 
 
 COSTS = {
-    "hosts": {"h1": {"cpu_user_s": 1.5, "cpu_system_s": 0.5, "sent_packets": 4000, "sent_bytes": 4_400_000,
-                     "received_packets": 1, "received_bytes": 1, "resent_packets": 0, "resent_bytes": 0}},
+    "hosts": {
+        "h1": {
+            "cpu_user_s": 1.5,
+            "cpu_system_s": 0.5,
+            "sent_packets": 4000,
+            "sent_bytes": 4_400_000,
+            "received_packets": 1,
+            "received_bytes": 1,
+            "resent_packets": 0,
+            "resent_bytes": 0,
+        }
+    },
     "machines": [{"hosts": ["h1"], "cores": 2, "cpu_s": 6.0}],
-}  # fmt: skip
+}
 
 
 def test_costs__are_per_byte_handed_over_and_unknown_in_old_results(tmp_path: Path) -> None:
-    one = {"job": "j", "iteration": 0, "warmup": False, "tensor": 0, "layer": 0, "leg": "push", "src": "h1",
-           "dst": "h2", "bytes": 4_000_000, "start_s": 0.0, "end_s": 1.0, "delivered_bytes": 4_000_000,
-           "lost_bytes": 0, "resent_bytes": 40_000, "probes": 0, "loss_bound": 0.0, "lost_energy_share": 0.0,
-           "energy_bound": 1.0, "tensor_bytes": 8_000_000}  # fmt: skip
+    one = {
+        "job": "j",
+        "iteration": 0,
+        "warmup": False,
+        "tensor": 0,
+        "layer": 0,
+        "leg": "push",
+        "src": "h1",
+        "dst": "h2",
+        "bytes": 4_000_000,
+        "start_s": 0.0,
+        "end_s": 1.0,
+        "delivered_bytes": 4_000_000,
+        "lost_bytes": 0,
+        "resent_bytes": 40_000,
+        "probes": 0,
+        "loss_bound": 0.0,
+        "lost_energy_share": 0.0,
+        "energy_bound": 1.0,
+        "tensor_bytes": 8_000_000,
+    }
     for label, costed in (("dlcp", COSTS), ("tcp", None)):
-        fields = {"run_id": label, "experiment": "tiny", "scheme": label,
-                  "is_dlcp": label.startswith("dlcp"), "label": label, "job": "j", "repeat": 0,
-                  "seed": 0, "substrate": "emulate", "status": "ok", "costs": costed}  # fmt: skip
+        fields = {
+            "run_id": label,
+            "experiment": "tiny",
+            "scheme": label,
+            "is_dlcp": label.startswith("dlcp"),
+            "label": label,
+            "job": "j",
+            "repeat": 0,
+            "seed": 0,
+            "substrate": "emulate",
+            "status": "ok",
+            "costs": costed,
+        }
         columns = {name: [value] for name, value in one.items()}
         write_run(tmp_path / label, RunResult.model_validate(fields), {"messages": columns})
     found = costs(load(tmp_path)).set_index(["label", "cost"])["value"]
@@ -220,12 +281,26 @@ def test_costs__are_per_byte_handed_over_and_unknown_in_old_results(tmp_path: Pa
 
 
 def test_sheet__puts_every_setting_side_by_side_and_marks_differences(tmp_path: Path) -> None:
-    write(tmp_path, {"tcp": [1.0]}, knobs={"rto_min_s": 0.2, "ecn": False}, tuning={"chosen": {"ecn": False}},
-          intended={"load_balancing": {"s1": "flow-hash", "s2": "flow-hash"}, "ports": {"all": {"queues": {}}},
-                    "hosts": {"all": {"sysctls": {"net.ipv4.tcp_sack": "1"}}}})  # fmt: skip
-    write(tmp_path, {"dlcp": [1.0]}, knobs={"ecn": False},
-          intended={"load_balancing": {"s1": "per-packet", "s2": "flow-hash"},
-                    "hosts": {"all": {"sysctls": {"net.ipv4.tcp_sack": "1"}}}})  # fmt: skip
+    write(
+        tmp_path,
+        {"tcp": [1.0]},
+        knobs={"rto_min_s": 0.2, "ecn": False},
+        tuning={"chosen": {"ecn": False}},
+        intended={
+            "load_balancing": {"s1": "flow-hash", "s2": "flow-hash"},
+            "ports": {"all": {"queues": {}}},
+            "hosts": {"all": {"sysctls": {"net.ipv4.tcp_sack": "1"}}},
+        },
+    )
+    write(
+        tmp_path,
+        {"dlcp": [1.0]},
+        knobs={"ecn": False},
+        intended={
+            "load_balancing": {"s1": "per-packet", "s2": "flow-hash"},
+            "hosts": {"all": {"sysctls": {"net.ipv4.tcp_sack": "1"}}},
+        },
+    )
     rows = {(row["group"], row["name"]): (row["texts"], row["differs"]) for row in sheet(load(tmp_path))}
     assert rows["knobs", "rto_min_s"] == (["200 ms", "–"], True)
     assert rows["knobs", "ecn"] == (["no", "no"], False)
@@ -238,10 +313,18 @@ def test_sheet__puts_every_setting_side_by_side_and_marks_differences(tmp_path: 
 def test_against__lists_what_differs_before_what_changed(tmp_path: Path) -> None:
     from rich.console import Console
 
-    before = write(tmp_path / "before", {"dlcp": around(10, 0.01, 1), "tcp": around(15, 0.01, 2)},
-                   regime={"link_rate_bps": 1e8}, provenance={"commit": "aaa"})  # fmt: skip
-    after = write(tmp_path / "after", {"dlcp": around(8, 0.01, 1), "tcp": around(15, 0.01, 5), "p3": [1.0]},
-                  regime={"link_rate_bps": 1e8}, provenance={"commit": "bbb"})  # fmt: skip
+    before = write(
+        tmp_path / "before",
+        {"dlcp": around(10, 0.01, 1), "tcp": around(15, 0.01, 2)},
+        regime={"link_rate_bps": 1e8},
+        provenance={"commit": "aaa"},
+    )
+    after = write(
+        tmp_path / "after",
+        {"dlcp": around(8, 0.01, 1), "tcp": around(15, 0.01, 5), "p3": [1.0]},
+        regime={"link_rate_bps": 1e8},
+        provenance={"commit": "bbb"},
+    )
     console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115 - lives as long as the test
     summary = report(after, console=console, against=before)
     text = console.export_text()

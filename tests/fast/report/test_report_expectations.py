@@ -22,18 +22,33 @@ from dlcp.report.data.load import load
 FAST, SLOW, NEAR = (10.0, 10.2, 9.9, 10.1, 10.0), (14.0, 14.4, 13.9, 14.1, 14.2), (10.1, 10.1, 10.0, 10.0, 10.1)
 
 
-def outcomes(root: Path, *expect: dict[str, Any], times: dict[str, tuple[float, ...]], seeds: int = 0,
-             status: str = "ok") -> tuple[Outcome, ...]:  # fmt: skip
+def outcomes(
+    root: Path, *expect: dict[str, Any], times: dict[str, tuple[float, ...]], seeds: int = 0, status: str = "ok"
+) -> tuple[Outcome, ...]:
     """Runs of job "j" with these completion times; `seeds` shifts those of TCP; the last TCP run has `status`."""
     for label, given in times.items():
         for repeat, jct_s in enumerate(given):
             tcp = label == "TCP"
-            write_run(root / f"{label}-{repeat}", RunResult.model_validate({
-                "run_id": f"{label}-{repeat}", "experiment": "e", "scheme": label.lower(),
-                "is_dlcp": label.startswith("DLCP"), "label": label, "job": "j",
-                "repeat": repeat, "seed": repeat + seeds * tcp, "substrate": "emulate", "jct_s": jct_s,
-                "status": status if tcp and repeat == len(given) - 1 else "ok", "expect": list(expect),
-            }), {})  # fmt: skip
+            write_run(
+                root / f"{label}-{repeat}",
+                RunResult.model_validate(
+                    {
+                        "run_id": f"{label}-{repeat}",
+                        "experiment": "e",
+                        "scheme": label.lower(),
+                        "is_dlcp": label.startswith("DLCP"),
+                        "label": label,
+                        "job": "j",
+                        "repeat": repeat,
+                        "seed": repeat + seeds * tcp,
+                        "substrate": "emulate",
+                        "jct_s": jct_s,
+                        "status": status if tcp and repeat == len(given) - 1 else "ok",
+                        "expect": list(expect),
+                    }
+                ),
+                {},
+            )
     return evaluate(compare(load(root)))
 
 
@@ -67,16 +82,19 @@ def test_not_worse__asks_the_paired_interval(tmp_path: Path, ours: tuple[float, 
     assert found.verdict == verdict
 
 
-@pytest.mark.parametrize(("metric", "change", "margin", "verdict"), [
-    ("final_accuracy", (-0.004, -0.006, -0.005, -0.005, -0.005), None, "does not hold"),
-    ("final_accuracy", (-0.004, -0.006, -0.005, -0.005, -0.005), 0.01, "holds"),
-    ("final_accuracy", (-0.010, -0.012, -0.011, -0.009, -0.010), 0.01, "does not hold"),
-    ("final_accuracy", (-0.03, 0.03, -0.02, 0.02, 0.0), None, "holds"),  # reaches zero because nothing is known
-    ("final_accuracy", (-0.03, 0.03, -0.02, 0.02, 0.0), 0.01, "does not hold"),
-    ("jct_s", (0.10, 0.12, 0.11, 0.09, 0.10), None, "does not hold"),
-    ("jct_s", (0.10, 0.12, 0.11, 0.09, 0.10), 0.02, "holds"),  # 10 s: 1 per cent slower
-    ("jct_s", (0.10, 0.12, 0.11, 0.09, 0.10), 0.01, "does not hold"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("metric", "change", "margin", "verdict"),
+    [
+        ("final_accuracy", (-0.004, -0.006, -0.005, -0.005, -0.005), None, "does not hold"),
+        ("final_accuracy", (-0.004, -0.006, -0.005, -0.005, -0.005), 0.01, "holds"),
+        ("final_accuracy", (-0.010, -0.012, -0.011, -0.009, -0.010), 0.01, "does not hold"),
+        ("final_accuracy", (-0.03, 0.03, -0.02, 0.02, 0.0), None, "holds"),  # reaches zero because nothing is known
+        ("final_accuracy", (-0.03, 0.03, -0.02, 0.02, 0.0), 0.01, "does not hold"),
+        ("jct_s", (0.10, 0.12, 0.11, 0.09, 0.10), None, "does not hold"),
+        ("jct_s", (0.10, 0.12, 0.11, 0.09, 0.10), 0.02, "holds"),  # 10 s: 1 per cent slower
+        ("jct_s", (0.10, 0.12, 0.11, 0.09, 0.10), 0.01, "does not hold"),
+    ],
+)
 def test_margin__asks_for_the_whole_interval(
     tmp_path: Path, metric: str, change: tuple[float, ...], margin: float | None, verdict: str
 ) -> None:
@@ -84,9 +102,12 @@ def test_margin__asks_for_the_whole_interval(
     line = Expectation.model_validate(claim("not-worse", metric) | {"margin": margin})
     (found,) = evaluate(compare(load(tmp_path)), [line])
     assert found.verdict == verdict
-    assert found.claim.endswith("no worse than TCP" + {
-        ("final_accuracy", 0.01): " by 1 pt", ("jct_s", 0.02): " by 2 %", ("jct_s", 0.01): " by 1 %",
-    }.get((metric, margin or 0), ""))  # fmt: skip
+    assert found.claim.endswith(
+        "no worse than TCP"
+        + {("final_accuracy", 0.01): " by 1 pt", ("jct_s", 0.02): " by 2 %", ("jct_s", 0.01): " by 1 %"}.get(
+            (metric, margin or 0), ""
+        )
+    )
 
 
 def write_pairs(root: Path, metric: str, change: tuple[float, ...]) -> None:
@@ -95,11 +116,23 @@ def write_pairs(root: Path, metric: str, change: tuple[float, ...]) -> None:
         for label, added in (("TCP", 0.0), ("DLCP", more)):
             accuracy = 0.8 + 0.01 * repeat + added * (metric == "final_accuracy")
             training = {"job": ["j"], "step": [1], "time_s": [1.0], "loss": [1.0], "accuracy": [accuracy]}
-            write_run(root / f"{label}-{repeat}", RunResult(
-                run_id=f"{label}-{repeat}", experiment="e", scheme=label.lower(),
-                is_dlcp=label.startswith("DLCP"), label=label, job="j", repeat=repeat,
-                seed=repeat, substrate="emulate", status="ok", jct_s=10.0 + added * (metric == "jct_s"),
-            ), {"training": training})  # fmt: skip
+            write_run(
+                root / f"{label}-{repeat}",
+                RunResult(
+                    run_id=f"{label}-{repeat}",
+                    experiment="e",
+                    scheme=label.lower(),
+                    is_dlcp=label.startswith("DLCP"),
+                    label=label,
+                    job="j",
+                    repeat=repeat,
+                    seed=repeat,
+                    substrate="emulate",
+                    status="ok",
+                    jct_s=10.0 + added * (metric == "jct_s"),
+                ),
+                {"training": training},
+            )
 
 
 def test_evaluate__takes_the_lines_of_the_newest_run_or_those_it_is_given(tmp_path: Path) -> None:
@@ -117,9 +150,16 @@ def test_evaluate__takes_the_lines_of_the_newest_run_or_those_it_is_given(tmp_pa
 
 def test_cannot_tell__in_words(tmp_path: Path) -> None:
     found = outcomes(
-        tmp_path, claim(), claim("not-worse"), claim(metric="speed"), claim(metric="final_accuracy"),
-        claim(scheme="pfabric"), claim(job="k"), times={"DLCP": FAST, "TCP": SLOW}, status="suspect",
-    )  # fmt: skip
+        tmp_path,
+        claim(),
+        claim("not-worse"),
+        claim(metric="speed"),
+        claim(metric="final_accuracy"),
+        claim(scheme="pfabric"),
+        claim(job="k"),
+        times={"DLCP": FAST, "TCP": SLOW},
+        status="suspect",
+    )
     assert {one.verdict for one in found} == {"cannot tell"}
     assert [one.words for one in found] == [
         "TCP: an interval needs 5 repeats, there are 4",
@@ -157,15 +197,34 @@ def write_messages(directory: Path, label: str, repeat: int, iterations: int) ->
     i = np.arange(1000)
     end_s = (1 + i * 37 % 1000 / 1000) * (0.5 if label == "DLCP" else 1.0)  # 1 to 2 s, the slow ones far apart
     number = {name: np.zeros(1000, int) for name in TABLES["messages"]} | {
-        "job": ["j"] * 1000, "leg": ["push"] * 1000, "src": ["h1"] * 1000, "dst": ["h2"] * 1000,
-        "warmup": np.zeros(1000, bool), "iteration": i * iterations // 1000, "bytes": np.full(1000, 1000),
-        "start_s": np.zeros(1000), "end_s": end_s, "loss_bound": np.zeros(1000),
-    }  # fmt: skip
-    write_run(directory, RunResult(
-        run_id=directory.name, experiment="e", scheme=label.lower(),
-        is_dlcp=label.startswith("DLCP"), label=label, job="j", repeat=repeat, seed=repeat,
-        substrate="emulate", status="ok", jct_s=1.0,
-    ), {"messages": number})  # fmt: skip
+        "job": ["j"] * 1000,
+        "leg": ["push"] * 1000,
+        "src": ["h1"] * 1000,
+        "dst": ["h2"] * 1000,
+        "warmup": np.zeros(1000, bool),
+        "iteration": i * iterations // 1000,
+        "bytes": np.full(1000, 1000),
+        "start_s": np.zeros(1000),
+        "end_s": end_s,
+        "loss_bound": np.zeros(1000),
+    }
+    write_run(
+        directory,
+        RunResult(
+            run_id=directory.name,
+            experiment="e",
+            scheme=label.lower(),
+            is_dlcp=label.startswith("DLCP"),
+            label=label,
+            job="j",
+            repeat=repeat,
+            seed=repeat,
+            substrate="emulate",
+            status="ok",
+            jct_s=1.0,
+        ),
+        {"messages": number},
+    )
 
 
 @pytest.mark.parametrize(("carrying", "method"), [(0, "bootstrap"), (3, "bootstrap"), (5, "paired t")])

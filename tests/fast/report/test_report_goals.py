@@ -24,17 +24,48 @@ def write(root: Path, label: str, repeat: int, accuracies: tuple[float, ...], lo
     """A run that was tested after every 100 steps of 1 s, and lost a share of one message."""
     steps = [100 * (number + 1) for number in range(len(accuracies))]
     result = RunResult(
-        run_id=f"{label}-{repeat}".replace(" ", "-"), experiment="tiny", scheme="masked",
-        is_dlcp=False, label=label, job="j",
-        repeat=repeat, seed=repeat, substrate="inprocess", status="ok", jct_s=10.0,
-        run={"job": {"target_accuracy": TARGET}}, statistics={"gradient": {"lost_energy_share": 2 * lost}},
-    )  # fmt: skip
-    training = {"job": ["j"] * len(steps), "step": steps, "time_s": [0.01 * step for step in steps],
-                "loss": [1.0] * len(steps), "accuracy": list(accuracies)}  # fmt: skip
-    message = {"job": "j", "iteration": 0, "warmup": False, "tensor": 0, "layer": 0, "leg": "push", "src": "h1",
-               "dst": "h2", "bytes": 1000, "start_s": 0.0, "end_s": 1.0, "delivered_bytes": 1000,
-               "lost_bytes": int(1000 * lost), "resent_bytes": 0, "probes": 0, "loss_bound": 1.0,
-               "lost_energy_share": lost / 2, "energy_bound": 1.0, "tensor_bytes": 1000}  # fmt: skip
+        run_id=f"{label}-{repeat}".replace(" ", "-"),
+        experiment="tiny",
+        scheme="masked",
+        is_dlcp=False,
+        label=label,
+        job="j",
+        repeat=repeat,
+        seed=repeat,
+        substrate="inprocess",
+        status="ok",
+        jct_s=10.0,
+        run={"job": {"target_accuracy": TARGET}},
+        statistics={"gradient": {"lost_energy_share": 2 * lost}},
+    )
+    training = {
+        "job": ["j"] * len(steps),
+        "step": steps,
+        "time_s": [0.01 * step for step in steps],
+        "loss": [1.0] * len(steps),
+        "accuracy": list(accuracies),
+    }
+    message = {
+        "job": "j",
+        "iteration": 0,
+        "warmup": False,
+        "tensor": 0,
+        "layer": 0,
+        "leg": "push",
+        "src": "h1",
+        "dst": "h2",
+        "bytes": 1000,
+        "start_s": 0.0,
+        "end_s": 1.0,
+        "delivered_bytes": 1000,
+        "lost_bytes": int(1000 * lost),
+        "resent_bytes": 0,
+        "probes": 0,
+        "loss_bound": 1.0,
+        "lost_energy_share": lost / 2,
+        "energy_bound": 1.0,
+        "tensor_bytes": 1000,
+    }
     messages = {name: [value] for name, value in message.items()}
     write_run(root / result.run_id, result, {"training": training, "messages": messages})
 

@@ -47,9 +47,18 @@ def too_wide(html: str, width_px: int, folder: Path) -> list[str]:
 
 def chromium(folder: Path, width_px: int, *more: str) -> str:
     """Open folder/page.html in a browser without a window; what it prints."""
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync",
-               "--disable-component-update", "--no-first-run", f"--user-data-dir={folder / 'profile'}",
-               f"--window-size={width_px},2000", *more]  # fmt: skip
+    options = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--disable-sync",
+        "--disable-component-update",
+        "--no-first-run",
+        f"--user-data-dir={folder / 'profile'}",
+        f"--window-size={width_px},2000",
+        *more,
+    ]
     command = [str(CHROMIUM), *options, (folder / "page.html").as_uri()]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 

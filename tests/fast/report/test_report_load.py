@@ -73,8 +73,14 @@ def test_names__are_in_the_order_of_their_numbers(experiment: Path) -> None:
         edit(run, job=job, label=label, scheme="masked", repeat=number, expect=[line])
     found = load(experiment)
     assert found.jobs == ("loss-0.1", "loss-1", "loss-5", "loss-10", "bursts", "clean")
-    assert found.labels() == ("random 0.1 %", "random 1 %", "random 5 %", "random 10 %", "random bursts %",
-                              "random clean %")  # fmt: skip
+    assert found.labels() == (
+        "random 0.1 %",
+        "random 1 %",
+        "random 5 %",
+        "random 10 %",
+        "random bursts %",
+        "random clean %",
+    )
     assert found.reference() == "random 0.1 %"
     edit(found.runs[-1].path, scheme="tcp-tuned")
     assert load(experiment).reference() == found.runs[-1].result.label
@@ -94,12 +100,15 @@ def test_load__a_suspect_run_is_there_but_not_trusted(experiment: Path) -> None:
     assert runs["tcp-profile-1"].trusted
 
 
-@pytest.mark.parametrize(("version", "why"), [
-    (8, "result.json: written in format 8; this dlcp reads up to 7"),
-    (0, "result.json: names no format_version"),
-    (True, "result.json: names no format_version"),
-    (None, "result.json: names no format_version"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("version", "why"),
+    [
+        (8, "result.json: written in format 8; this dlcp reads up to 7"),
+        (0, "result.json: names no format_version"),
+        (True, "result.json: names no format_version"),
+        (None, "result.json: names no format_version"),
+    ],
+)
 def test_load__other_formats_are_left_out_with_words(experiment: Path, version: int | None, why: str) -> None:
     edit(experiment / "tcp-profile-0", format_version=version)
     loaded = load(experiment)
@@ -151,8 +160,10 @@ def test_load__before_format_7_the_name_says_which_scheme_is_dlcp(experiment: Pa
         (run / "result.json").write_text(json.dumps(stored | changes))
     loaded = load(experiment)
     assert {label: loaded.is_dlcp(label) for label in loaded.labels()} == {
-        "TCP": False, "TCP tuned": False, "DLCP": True
-    }  # fmt: skip
+        "TCP": False,
+        "TCP tuned": False,
+        "DLCP": True,
+    }
     assert loaded.subject() == "DLCP"
 
 

@@ -17,8 +17,12 @@ ANALYSIS = REPOSITORY / "analysis"
 NOTEBOOKS = sorted(ANALYSIS.glob("*.ipynb"))
 SAMPLES = sorted(ANALYSIS.glob("*.tar.xz"))
 PICTURES = {
-    "01_jct": 5, "02_tail_latency": 3, "03_loss_and_accuracy": 2, "04_where_the_gain_comes_from": 3, "05_queues": 2,
-}  # fmt: skip
+    "01_jct": 5,
+    "02_tail_latency": 3,
+    "03_loss_and_accuracy": 2,
+    "04_where_the_gain_comes_from": 3,
+    "05_queues": 2,
+}
 """Notebook → pictures that its sample must give."""
 
 
@@ -48,8 +52,9 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("DLCP_RESULTS", raising=False)
         patch.setenv("IPYTHONDIR", str(folder / "ipython"))
-        nbclient.NotebookClient(book, timeout=120, kernel_name="python3", allow_errors=True,
-                                resources={"metadata": {"path": str(place)}}).execute()  # fmt: skip
+        nbclient.NotebookClient(
+            book, timeout=120, kernel_name="python3", allow_errors=True, resources={"metadata": {"path": str(place)}}
+        ).execute()
     return {
         name: [output for cell in book.cells[span] if cell.cell_type == "code" for output in cell.outputs]
         for name, span in spans.items()

@@ -172,8 +172,10 @@ def test_page__of_one_repeat_and_one_scheme_claims_nothing(tmp_path: Path) -> No
 
 def test_styles__are_apart_in_colour_lightness_line_and_marker(results: Path) -> None:
     looks = list(scheme_styles(load(results)).values())
-    lightness = sorted(sum(weight * int(look.colour[i:i + 2], 16) for weight, i in ((0.3, 1), (0.59, 3), (0.11, 5)))
-                       for look in looks)  # fmt: skip
+    lightness = sorted(
+        sum(weight * int(look.colour[i : i + 2], 16) for weight, i in ((0.3, 1), (0.59, 3), (0.11, 5)))
+        for look in looks
+    )
     assert all(light - dark > 35 for dark, light in itertools.pairwise(lightness))
     assert len({str(look.line) for look in looks}) == len({look.marker for look in looks}) == len(looks)
 

@@ -17,21 +17,50 @@ from dlcp.report.plots.across_jobs import along_axis, axis_of, speedups
 from dlcp.report.plots.loss import accuracy_against_loss, loss_table
 from dlcp.report.plots.parts import parts_of, parts_table, waterfall
 
-PARTS = {"tcp": 15.0, "dlcp": 10.0, "timely-udp": 14.0, "dlcp-no-loss": 12.0, "dlcp-no-priority": 10.5,
-         "dlcp-only-loss": 12.5, "dlcp-only-priority": 13.5}  # fmt: skip
+PARTS = {
+    "tcp": 15.0,
+    "dlcp": 10.0,
+    "timely-udp": 14.0,
+    "dlcp-no-loss": 12.0,
+    "dlcp-no-priority": 10.5,
+    "dlcp-only-loss": 12.5,
+    "dlcp-only-priority": 13.5,
+}
 
 
-def write(root: Path, label: str, job: str, repeat: int, *, scheme: str = "", jct_s: float | None = None,
-          ideal_s: float = 8.0, knobs: dict[str, object] | None = None,
-          tables: dict[str, list[dict[str, object]]] | None = None) -> None:  # fmt: skip
+def write(
+    root: Path,
+    label: str,
+    job: str,
+    repeat: int,
+    *,
+    scheme: str = "",
+    jct_s: float | None = None,
+    ideal_s: float = 8.0,
+    knobs: dict[str, object] | None = None,
+    tables: dict[str, list[dict[str, object]]] | None = None,
+) -> None:
     run_id = f"{label}-{job}-{repeat}".replace(" ", "-")
-    result = RunResult(run_id=run_id, experiment="tiny", scheme=scheme or label,
-                       is_dlcp=(scheme or label).startswith("dlcp"), label=label, job=job, repeat=repeat,
-                       seed=repeat, substrate="emulate", status="ok", jct_s=jct_s, ideal={"jct_s": ideal_s},
-                       knobs=knobs or {})  # fmt: skip
+    result = RunResult(
+        run_id=run_id,
+        experiment="tiny",
+        scheme=scheme or label,
+        is_dlcp=(scheme or label).startswith("dlcp"),
+        label=label,
+        job=job,
+        repeat=repeat,
+        seed=repeat,
+        substrate="emulate",
+        status="ok",
+        jct_s=jct_s,
+        ideal={"jct_s": ideal_s},
+        knobs=knobs or {},
+    )
     zero: dict[str, object] = {"string": job, "bool": False, "list<int64>": [], "list<int32>": []}
-    columns = {name: {column: [row.get(column, zero.get(kind, 0)) for row in rows]
-                      for column, kind in TABLES[name].items()} for name, rows in (tables or {}).items()}  # fmt: skip
+    columns = {
+        name: {column: [row.get(column, zero.get(kind, 0)) for row in rows] for column, kind in TABLES[name].items()}
+        for name, rows in (tables or {}).items()
+    }
     write_run(root / run_id, result, columns)
 
 
@@ -129,11 +158,20 @@ def test_accuracy_against_loss__has_a_line_an_order_over_bytes_and_energy(tmp_pa
             for repeat in range(5):
                 lost = int(1000 * share)
                 tables: dict[str, list[dict[str, object]]] = {
-                    "messages": [{"leg": "push", "bytes": 1000, "lost_bytes": lost, "loss_bound": 1.0,
-                                  "lost_energy_share": share * energy}],
-                    "training": [{"step": step, "time_s": float("nan"),
-                                  "accuracy": 0.8 + step / 1e4 - share * energy / 10} for step in (100, 200)],
-                }  # fmt: skip
+                    "messages": [
+                        {
+                            "leg": "push",
+                            "bytes": 1000,
+                            "lost_bytes": lost,
+                            "loss_bound": 1.0,
+                            "lost_energy_share": share * energy,
+                        }
+                    ],
+                    "training": [
+                        {"step": step, "time_s": float("nan"), "accuracy": 0.8 + step / 1e4 - share * energy / 10}
+                        for step in (100, 200)
+                    ],
+                }
                 write(
                     tmp_path,
                     f"{order} {share:.0%}",

@@ -18,25 +18,43 @@ from dlcp.report.data.statistics import Estimate
 from dlcp.report.output.results_md import Chapter, write
 
 EXPECT = (
-    Expectation(job=PROFILE, metric="jct_s", scheme="DLCP", against="TCP", relation="better", paper="up to 84.3 %",
-                why="a lost packet waits for nobody"),
-    Expectation(job=PROFILE, metric="jct_s", scheme="TCP", against="DLCP", relation="better", paper="the opposite",
-                why="it cannot be"),
-)  # fmt: skip
+    Expectation(
+        job=PROFILE,
+        metric="jct_s",
+        scheme="DLCP",
+        against="TCP",
+        relation="better",
+        paper="up to 84.3 %",
+        why="a lost packet waits for nobody",
+    ),
+    Expectation(
+        job=PROFILE,
+        metric="jct_s",
+        scheme="TCP",
+        against="DLCP",
+        relation="better",
+        paper="the opposite",
+        why="it cannot be",
+    ),
+)
 
 
 def chapter(folder: Path, **changes: object) -> Chapter:
     given: dict[str, object] = {
-        "name": folder.name, "description": "for a test", "folder": folder, "expect": EXPECT,
+        "name": folder.name,
+        "description": "for a test",
+        "folder": folder,
+        "expect": EXPECT,
         "run_ids": frozenset(path.name for path in folder.glob("*")),
-    }  # fmt: skip
+    }
     return Chapter(**(given | changes))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_results(tmp_path_factory.mktemp("results"), suspect=(("TCP", PROFILE, 1),), repeats=6,
-                        iterations=6, tensors=4)  # fmt: skip
+    return make_results(
+        tmp_path_factory.mktemp("results"), suspect=(("TCP", PROFILE, 1),), repeats=6, iterations=6, tensors=4
+    )
 
 
 def test_a_page_of_all_chapters(results: Path, tmp_path: Path) -> None:
@@ -63,9 +81,12 @@ def test_a_page_of_all_chapters(results: Path, tmp_path: Path) -> None:
 
 def test_dynamic_thresholds_are_said_to_give_a_scheme_of_several_queues_more_buffer(tmp_path: Path) -> None:
     dynamic = {
-        "buffering": "dynamic", "buffer_alpha": 1.0, "queue_minimum_bytes": 1514, "shared_buffer_bytes": 80_000,
+        "buffering": "dynamic",
+        "buffer_alpha": 1.0,
+        "queue_minimum_bytes": 1514,
+        "shared_buffer_bytes": 80_000,
         "shared_buffer_lab_bytes": 8_000_000,
-    }  # fmt: skip
+    }
     folder = make_results(tmp_path / "results", repeats=2, iterations=2, tensors=2)
     said = "at alpha 1 one takes 50 % of it and 3 take 75 %"
     assert said not in write([chapter(folder)], tmp_path / "static").read_text(encoding="utf-8")

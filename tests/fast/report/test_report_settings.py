@@ -14,10 +14,18 @@ from dlcp.report.data.load import load
 from dlcp.report.data.regime_facts import facts_of_jobs, regime_caption, regime_facts
 
 REGIME = {
-    "link_rate_bps": 1e8, "lab_rate_bps": 1e10, "byte_scale": 100.0, "time_dilation": 1.0, "port_buffer_bytes": 40_000,
-    "port_buffer_packets": 26, "port_buffer_lab_s": 0.0032, "bucket_packets": 30.6, "TCP_rto_floor_lab_s": 0.2,
-    "TCP tuned_rto_floor_lab_s": 0.005, "idle_rtt_s": 0.001,
-}  # fmt: skip
+    "link_rate_bps": 1e8,
+    "lab_rate_bps": 1e10,
+    "byte_scale": 100.0,
+    "time_dilation": 1.0,
+    "port_buffer_bytes": 40_000,
+    "port_buffer_packets": 26,
+    "port_buffer_lab_s": 0.0032,
+    "bucket_packets": 30.6,
+    "TCP_rto_floor_lab_s": 0.2,
+    "TCP tuned_rto_floor_lab_s": 0.005,
+    "idle_rtt_s": 0.001,
+}
 
 
 @pytest.fixture
@@ -43,8 +51,13 @@ def test_regime__says_what_belongs_together_in_one_fact() -> None:
         ("TCP tuned: RTO floor", "5 ms (lab time)"),
         ("idle rtt", "1 ms"),
     ]
-    sharing = {"buffering": "dynamic", "buffer_alpha": 1.0, "queue_minimum_bytes": 1514, "shared_buffer_bytes": 80_000,
-               "shared_buffer_lab_bytes": 8_000_000}  # fmt: skip
+    sharing = {
+        "buffering": "dynamic",
+        "buffer_alpha": 1.0,
+        "queue_minimum_bytes": 1514,
+        "shared_buffer_bytes": 80_000,
+        "shared_buffer_lab_bytes": 8_000_000,
+    }
     dynamic = dict(regime_facts(REGIME | sharing))
     assert dynamic["buffering"] == "dynamic: alpha 1 of 80 kB a switch (8 MB in the lab), 1.514 kB of its own a queue"
     assert list(dynamic) == [name for name, _ in regime_facts(REGIME)]
@@ -68,8 +81,11 @@ def test_facts_of_jobs__names_all_jobs_of_a_value() -> None:
 
 def settings(buffer: int | dict[str, int], **sysctls: str) -> dict[str, Any]:
     buffers = buffer if isinstance(buffer, dict) else {"all": buffer}
-    return {"load_balancing": {"l1": "flow-hash"}, "hosts": {"all": {"sysctls": sysctls, "rto_min_s": 0.005}},
-            "ports": {port: {"port_buffer_bytes": size} for port, size in buffers.items()}}  # fmt: skip
+    return {
+        "load_balancing": {"l1": "flow-hash"},
+        "hosts": {"all": {"sysctls": sysctls, "rto_min_s": 0.005}},
+        "ports": {port: {"port_buffer_bytes": size} for port, size in buffers.items()},
+    }
 
 
 def test_differing_qos__is_empty_when_all_is_as_meant(experiment: Path) -> None:
@@ -86,8 +102,9 @@ def test_differing_qos__looks_at_every_run_and_at_what_is_missing(experiment: Pa
 
 
 def test_differing_qos__names_only_the_ports_that_differ(experiment: Path) -> None:
-    edit(experiment / "tcp-profile-1", intended=settings(40_000),
-         effective=settings({"l1-h1": 40_000, "l1-h2": 39_000}))  # fmt: skip
+    edit(
+        experiment / "tcp-profile-1", intended=settings(40_000), effective=settings({"l1-h1": 40_000, "l1-h2": 39_000})
+    )
     (row,) = differing_qos(load(experiment / "tcp-profile-1")) or []
     assert (row["path"], row["effective"]) == ("ports.l1-h2.port_buffer_bytes", "39 kB")
 

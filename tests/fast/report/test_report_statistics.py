@@ -76,14 +76,17 @@ def test_paired__refuses_what_is_not_a_pair_or_not_a_ratio() -> None:
     assert paired_ratio(np.ones(3), np.ones(3)).why == "an interval needs 5 pairs, there are 3"
 
 
-@pytest.mark.parametrize(("n", "q", "why"), [
-    (999, 0.99, "p99 needs 1000 samples, there are 999"),
-    (1000, 0.99, ""),
-    (9999, 0.999, "p99.9 needs 10000 samples, there are 9999"),
-    (10000, 0.999, ""),
-    (19, 0.5, "p50 needs 20 samples, there are 19"),
-    (20, 0.5, ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("n", "q", "why"),
+    [
+        (999, 0.99, "p99 needs 1000 samples, there are 999"),
+        (1000, 0.99, ""),
+        (9999, 0.999, "p99.9 needs 10000 samples, there are 9999"),
+        (10000, 0.999, ""),
+        (19, 0.5, "p50 needs 20 samples, there are 19"),
+        (20, 0.5, ""),
+    ],
+)
 def test_refuse_quantile__ten_samples_must_lie_beyond(n: int, q: float, why: str) -> None:
     samples = np.random.default_rng(4).random(n)
     assert refuse_quantile(samples, np.arange(n), q) == why
@@ -109,9 +112,13 @@ def test_quantile_interval__is_a_plain_bootstrap_when_every_sample_is_its_own_bl
     samples = np.random.default_rng(6).lognormal(0, 1, 4000)
     found = quantile_interval(samples, np.arange(4000), 0.99, seed=7)
     reference = stats.bootstrap(
-        (samples,), lambda values, axis: np.quantile(values, 0.99, axis=axis, method="inverted_cdf"),
-        n_resamples=999, method="percentile", rng=np.random.default_rng(8), batch=100,
-    ).confidence_interval  # fmt: skip
+        (samples,),
+        lambda values, axis: np.quantile(values, 0.99, axis=axis, method="inverted_cdf"),
+        n_resamples=999,
+        method="percentile",
+        rng=np.random.default_rng(8),
+        batch=100,
+    ).confidence_interval
     assert found.value == quantile(samples, 0.99)
     assert found.low == pytest.approx(reference.low, rel=0.03)
     assert found.high == pytest.approx(reference.high, rel=0.03)

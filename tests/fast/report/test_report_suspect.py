@@ -63,13 +63,18 @@ def with_backlog(experiment: Path, samples: int) -> None:
     """Give every run of the profile's job a queue that fills and empties, the longest at l1-h5."""
     for run in experiment.glob(f"*-{PROFILE}-*"):
         sizes = np.concatenate([np.linspace(0, 40_000, samples // 2), np.zeros(samples - samples // 2)]).astype(int)
-        rows = [(100 + 0.005 * i, port, size // share) for i, size in enumerate(sizes)
-                for port, share in (("l1-h5", 1), ("l2-h10", 2), ("l1-h1", 8), ("l1-h2", 100))]  # fmt: skip
+        rows = [
+            (100 + 0.005 * i, port, size // share)
+            for i, size in enumerate(sizes)
+            for port, share in (("l1-h5", 1), ("l2-h10", 2), ("l1-h1", 8), ("l1-h2", 100))
+        ]
         columns = {
-            "time_s": [row[0] for row in rows], "switch": [row[1][:2] for row in rows],
+            "time_s": [row[0] for row in rows],
+            "switch": [row[1][:2] for row in rows],
             "port": [row[1] for row in rows],
-            "queue": [3] * len(rows), "backlog_bytes": [int(row[2]) for row in rows],
-        }  # fmt: skip
+            "queue": [3] * len(rows),
+            "backlog_bytes": [int(row[2]) for row in rows],
+        }
         write_columns(run, "backlog", columns)
     record_again(experiment)
 

@@ -23,19 +23,30 @@ def compared(root: Path, tuning: dict[str, Any] | None = None) -> Comparison:
                 failed = (job, label, repeat) == ("short", "TCP", 5)
                 ideal_s = jct_s / 2 * (0.98 if (job, label) == ("long", "P3") else 1)
                 result = RunResult(
-                    run_id=f"{job}-{label}-{repeat}", experiment="tiny", scheme=label.lower(),
-                    is_dlcp=label.startswith("DLCP"), label=label, job=job,
-                    repeat=repeat, seed=repeat, substrate="emulate", status="failed" if failed else "ok",
-                    jct_s=None if failed else jct_s * (1 + repeat / 100), ideal={"jct_s": ideal_s},
+                    run_id=f"{job}-{label}-{repeat}",
+                    experiment="tiny",
+                    scheme=label.lower(),
+                    is_dlcp=label.startswith("DLCP"),
+                    label=label,
+                    job=job,
+                    repeat=repeat,
+                    seed=repeat,
+                    substrate="emulate",
+                    status="failed" if failed else "ok",
+                    jct_s=None if failed else jct_s * (1 + repeat / 100),
+                    ideal={"jct_s": ideal_s},
                     tuning=tuning if tuning and label == "P3" else {},
-                )  # fmt: skip
+                )
                 write_run(root / result.run_id, result, {})
     return compare(load(root))
 
 
 def test_metric_table__has_one_unit_for_all_jobs(tmp_path: Path) -> None:
-    rows = {line.split("|")[1].strip(): line for line in metric_table(compared(tmp_path), METRICS["jct_s"])
-            if line.startswith("| ")}  # fmt: skip
+    rows = {
+        line.split("|")[1].strip(): line
+        for line in metric_table(compared(tmp_path), METRICS["jct_s"])
+        if line.startswith("| ")
+    }
     assert [cell.strip() for cell in rows["P3"].split("|")[2:4]] == ["12.30 ± 0.24", "0.5125 ± 0.0098"]
     assert "(1 failed)" in rows["TCP"].split("|")[3]
     assert [cell.strip() for cell in rows["*ideal transport*"].split("|")[2:4]] == ["5.88–6", "0.25"]
@@ -49,9 +60,16 @@ def test_search_table__has_every_point_and_marks_what_was_chosen(tmp_path: Path)
         return Point(knobs={"slice": slice_}, runs=runs, unfit="" if runs else "more than the bucket")
 
     search = Search(
-        label="P3", scheme="p3", job="long", substrate="emulate", digest="0", cores=2, kernel="6",
-        points=(point("11 kB", 13.0, 13.2), point("22 kB", 12.0, 12.2), point("88 kB")), chosen={"slice": "22 kB"},
-    )  # fmt: skip
+        label="P3",
+        scheme="p3",
+        job="long",
+        substrate="emulate",
+        digest="0",
+        cores=2,
+        kernel="6",
+        points=(point("11 kB", 13.0, 13.2), point("22 kB", 12.0, 12.2), point("88 kB")),
+        chosen={"slice": "22 kB"},
+    )
     lines = list(search_table(compared(tmp_path / "with", search.model_dump(mode="json"))))
     assert "| P3 | slice 11 kB | 13.1 | 13.1 |" in lines
     assert "| P3 | slice 22 kB | **12.1** | **12.1** |" in lines

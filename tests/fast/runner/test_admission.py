@@ -188,11 +188,17 @@ def test_links_are_never_slower_than_a_packet_in_12_ms(tmp_path: Path) -> None:
 def test_training_without_a_declared_compute_is_not_dilated(tmp_path: Path) -> None:
     """Its compute would stay as long as this machine needs, with everything else dilated."""
     training = {
-        "kind": "training", "name": "small", "script": "fashion_mnist_mlp.py", "dataset": "fashion-mnist", "batch": 16,
-        "learning_rate": 0.1, "momentum": 0.9,
-    }  # fmt: skip
-    content = document(topology={"kind": "star", "hosts": 4, "rate": "1 Gbit/s"},
-                       scaling={"lab_rate": "10 Gbit/s", "byte_scale": 10})  # fmt: skip
+        "kind": "training",
+        "name": "small",
+        "script": "fashion_mnist_mlp.py",
+        "dataset": "fashion-mnist",
+        "batch": 16,
+        "learning_rate": 0.1,
+        "momentum": 0.9,
+    }
+    content = document(
+        topology={"kind": "star", "hosts": 4, "rate": "1 Gbit/s"}, scaling={"lab_rate": "10 Gbit/s", "byte_scale": 10}
+    )
     path = write(tmp_path, content, training)
     (tmp_path / "workloads" / "fashion_mnist_mlp.py").write_text("")
     undeclared = ready(path, tmp_path / "workloads")

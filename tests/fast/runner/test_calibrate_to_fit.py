@@ -24,9 +24,16 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Calibratio
     def measure(on_progress: OnProgress) -> Calibration:
         on_progress(0.5, "half of it")
         facts = {
-            "format": 1, "measured": "2024-06-07T08:00:00+00:00", "fingerprint": fingerprint(), "bare_us": 2.0,
-            "ends_us": 30.0 + len(made), "hop_us": 7.0, "late_us": 80.0, "other_busy": 0.3, "spread": 0.05,
-        }  # fmt: skip
+            "format": 1,
+            "measured": "2024-06-07T08:00:00+00:00",
+            "fingerprint": fingerprint(),
+            "bare_us": 2.0,
+            "ends_us": 30.0 + len(made),
+            "hop_us": 7.0,
+            "late_us": 80.0,
+            "other_busy": 0.3,
+            "spread": 0.05,
+        }
         made.append(Calibration.model_validate(facts))
         return made[-1]
 

@@ -23,9 +23,16 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def sample(**changes: object) -> Calibration:
     facts = {
-        "format": 1, "measured": "2024-06-07T08:00:00+00:00", "fingerprint": fingerprint(), "bare_us": 2.0,
-        "ends_us": 4.5, "hop_us": 1.5, "late_us": 80.0, "other_busy": 0.01, "spread": 0.05,
-    }  # fmt: skip
+        "format": 1,
+        "measured": "2024-06-07T08:00:00+00:00",
+        "fingerprint": fingerprint(),
+        "bare_us": 2.0,
+        "ends_us": 4.5,
+        "hop_us": 1.5,
+        "late_us": 80.0,
+        "other_busy": 0.01,
+        "spread": 0.05,
+    }
     return Calibration.model_validate(facts | changes)
 
 

@@ -27,8 +27,12 @@ def clock(dilation: float, origin_ns: int) -> Any:
 def test_without_dilation_all_is_as_the_host_says(origin_ns: int, ns: int) -> None:
     for dilation in (0.0, 1.0):
         same = clock(dilation, origin_ns)
-        for convert in (lib.dlcp_clock_lab, lib.dlcp_clock_host, lib.dlcp_clock_lab_duration,
-                        lib.dlcp_clock_host_duration):  # fmt: skip
+        for convert in (
+            lib.dlcp_clock_lab,
+            lib.dlcp_clock_host,
+            lib.dlcp_clock_lab_duration,
+            lib.dlcp_clock_host_duration,
+        ):
             assert convert(same, ns) == ns
 
 

@@ -20,7 +20,12 @@ from experiments import small
 FACTOR = 4.0
 RICH: dict[str, Any] = {
     "topology": {
-        "kind": "leaf-spine", "leaves": 2, "spines": 2, "hosts": 4, "rate": "100 Mbit/s", "uplink_rate": "80 Mbit/s",
+        "kind": "leaf-spine",
+        "leaves": 2,
+        "spines": 2,
+        "hosts": 4,
+        "rate": "100 Mbit/s",
+        "uplink_rate": "80 Mbit/s",
         "delay": "1 ms",
     },
     "scaling": {"lab_rate": "10 Gbit/s", "byte_scale": 100},
@@ -37,7 +42,7 @@ RICH: dict[str, Any] = {
         {"kind": "incast", "sources": ["h1"], "sinks": ["h4"], "burst": "8 kB", "interval": "100 ms"},
         {"kind": "constant", "sources": ["h2"], "sinks": ["h3"], "rate": "2 Mbit/s"},
     ],
-}  # fmt: skip
+}
 """Says every kind of fault and background, and each optional time and rate, that an experiment can."""
 
 
@@ -73,8 +78,22 @@ def leaves(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:
 
 def test_the_walk_reaches_all_that_an_experiment_is_made_of() -> None:
     names = {model.__name__ for model, _ in every_field()}
-    assert names >= {"Star", "Dumbbell", "LeafSpine", "FatTree", "WrittenLink", "LinkDown", "RateDrop", "Incast",
-                     "Constant", "Poisson", "Pfc", "Job", "Scaling", "SizeTable"}  # fmt: skip
+    assert names >= {
+        "Star",
+        "Dumbbell",
+        "LeafSpine",
+        "FatTree",
+        "WrittenLink",
+        "LinkDown",
+        "RateDrop",
+        "Incast",
+        "Constant",
+        "Poisson",
+        "Pfc",
+        "Job",
+        "Scaling",
+        "SizeTable",
+    }
 
 
 def test_every_time_and_rate_is_stretched_or_kept_for_a_reason() -> None:
@@ -106,8 +125,18 @@ def test_times_are_longer_rates_lower_and_nothing_else_changes(tmp_path: Path) -
             said.add(name)
         else:
             assert new[where] == value, where
-    assert said == {"rate_bps", "uplink_rate_bps", "delay_s", "flowlet_gap_s", "backlog_every_s", "at_s", "for_s",
-                    "reroute_after_s", "interval_s", "time_limit_s"}  # fmt: skip
+    assert said == {
+        "rate_bps",
+        "uplink_rate_bps",
+        "delay_s",
+        "flowlet_gap_s",
+        "backlog_every_s",
+        "at_s",
+        "for_s",
+        "reroute_after_s",
+        "interval_s",
+        "time_limit_s",
+    }
 
 
 def test_a_graph_s_links_and_a_bottleneck_follow(tmp_path: Path) -> None:

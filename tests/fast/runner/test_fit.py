@@ -56,11 +56,18 @@ def keep(outlined: Outline, folder: Path, cells: list[Cell] | None = None, **cha
             for table in TABLES:
                 write_rows(directory, table, [])
             result = RunResult(
-                run_id=run.id, experiment=run.experiment.name, scheme=run.scheme.scheme,
-                is_dlcp=run.scheme.scheme.startswith("dlcp"), label=run.scheme.label,
-                job=run.job_name, repeat=run.repeat, seed=run.seed, substrate=run.substrate,
-                regime=regime(run.experiment, run.job, {}), **({"status": "ok", "jct_s": 1.0} | changes),
-            )  # fmt: skip
+                run_id=run.id,
+                experiment=run.experiment.name,
+                scheme=run.scheme.scheme,
+                is_dlcp=run.scheme.scheme.startswith("dlcp"),
+                label=run.scheme.label,
+                job=run.job_name,
+                repeat=run.repeat,
+                seed=run.seed,
+                substrate=run.substrate,
+                regime=regime(run.experiment, run.job, {}),
+                **({"status": "ok", "jct_s": 1.0} | changes),
+            )
             store.finish(result)
             results.append(result)
     return results
@@ -164,9 +171,11 @@ def test_others_at_the_calibration_do_not_bind_an_experiment_that_does_not_fit_i
 
 def test_a_search_is_refused_when_the_machine_cannot_carry_it(tmp_path: Path) -> None:
     heavy = small(
-        tmp_path, scaling={"lab_rate": "100 Gbit/s", "byte_scale": 100}, jobs={"one": JOB},
+        tmp_path,
+        scaling={"lab_rate": "100 Gbit/s", "byte_scale": 100},
+        jobs={"one": JOB},
         topology={"kind": "star", "hosts": 4, "rate": "1 Gbit/s"},
-    )  # fmt: skip
+    )
     with pytest.raises(MachineCannot, match="of 2 cores a run may take 1"):
         preflight_tuning(heavy, "emulate", plan(heavy).cells)
 

@@ -33,8 +33,9 @@ def told(found: Ready, on: Graph) -> list[str]:
 
 
 def test_the_labs_own_topology_fits(tmp_path: Path) -> None:
-    found = experiment(tmp_path, topology={"kind": "leaf-spine", "leaves": 2, "spines": 2, "hosts": 4,
-                                           "rate": "100 Mbit/s"})  # fmt: skip
+    found = experiment(
+        tmp_path, topology={"kind": "leaf-spine", "leaves": 2, "spines": 2, "hosts": 4, "rate": "100 Mbit/s"}
+    )
     require_fit(found.experiment, lab(LEAF_SPINE))
 
 
@@ -57,8 +58,9 @@ def test_other_rates_are_told_link_by_link(tmp_path: Path) -> None:
 
 def test_a_spine_less_would_be_another_fabric(tmp_path: Path) -> None:
     """All its nodes are there, and packets would go over the other spine all the same."""
-    found = experiment(tmp_path, topology={"kind": "leaf-spine", "leaves": 2, "spines": 1, "hosts": 4,
-                                           "rate": "100 Mbit/s"})  # fmt: skip
+    found = experiment(
+        tmp_path, topology={"kind": "leaf-spine", "leaves": 2, "spines": 1, "hosts": 4, "rate": "100 Mbit/s"}
+    )
     assert set(found.experiment.topology.graph.switches) < set(LEAF_SPINE.switches)
     [line] = told(found, LEAF_SPINE)
     assert "by s1, in lab rack by s1, s2: packets would take ways that the experiment does not have" in line

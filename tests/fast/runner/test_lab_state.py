@@ -50,10 +50,13 @@ def test_what_adds_up_is_not_told() -> None:
     assert unaccounted(rows) == []
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    ({"sent_packets": 49}, "s1-h1 queue 3 precedence 0: 50 packets enqueued, 49 sent"),
-    ({"received_packets": 51}, "switch s1: 51 packets came in, 50 enqueued, 0 dropped"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"sent_packets": 49}, "s1-h1 queue 3 precedence 0: 50 packets enqueued, 49 sent"),
+        ({"received_packets": 51}, "switch s1: 51 packets came in, 50 enqueued, 0 dropped"),
+    ],
+)
 def test_a_packet_that_is_missing_is_told_where(change: dict[str, int], words: str) -> None:
     counted = {"received_packets": 50, "enqueued_packets": 50, "sent_packets": 50} | change
     assert unaccounted([row("s1-h1", 3, **counted)]) == [words]

@@ -58,10 +58,18 @@ class Scripted:
             write_rows(directory, table, [])
         status, jct_s = self._outcome(run)
         return RunResult(
-            run_id=run.id, experiment=run.experiment.name, scheme=run.scheme.scheme,
-            is_dlcp=run.scheme.scheme.startswith("dlcp"), label=run.scheme.label,
-            job=run.job_name, repeat=run.repeat, seed=run.seed, substrate=run.substrate, status=status, jct_s=jct_s,
-        )  # fmt: skip
+            run_id=run.id,
+            experiment=run.experiment.name,
+            scheme=run.scheme.scheme,
+            is_dlcp=run.scheme.scheme.startswith("dlcp"),
+            label=run.scheme.label,
+            job=run.job_name,
+            repeat=run.repeat,
+            seed=run.seed,
+            substrate=run.substrate,
+            status=status,
+            jct_s=jct_s,
+        )
 
 
 class Silent:
@@ -181,8 +189,9 @@ def test_run__without_an_answer_is_refused_and_check_warns(tmp_path: Path) -> No
     found = check(path, path.parent / "workloads")
     assert found.problems == []
     assert [one.what for one in found.warnings if "tuned" in one.what] == [
-        "P3 was not tuned, for job one", "P3 was not tuned, for job two",
-    ]  # fmt: skip
+        "P3 was not tuned, for job one",
+        "P3 was not tuned, for job two",
+    ]
     with pytest.raises(Problems, match=rf"P3, job one: was not tuned\n    dlcp tune {path}"):
         run_all(loaded(path), tmp_path)
     tuned(path, Scripted(), jobs=["one"])
@@ -217,8 +226,9 @@ def test_run__its_results_carry_the_record_of_their_search(tmp_path: Path) -> No
     tuned(path, Scripted())
     _, results = run_all(loaded(path), tmp_path)
     assert {result.job: result.tuning["chosen"] for result in results} == {
-        "one": {"slice": "30 kB"}, "two": {"slice": "60 kB"},
-    }  # fmt: skip
+        "one": {"slice": "30 kB"},
+        "two": {"slice": "60 kB"},
+    }
     assert all(len(result.tuning["points"]) == 3 for result in results)
     assert all(result.run["definition"]["knobs"]["slice"] in (30_000, 60_000) for result in results)
 
@@ -336,8 +346,9 @@ def test_knobs_for__a_job_has_its_own_and_the_rest_is_common(tmp_path: Path) -> 
     cells = plan(loaded(written(tmp_path, schemes=[choice]))).cells
     told = {cell.run.job_name: cell.definition["knobs"] for cell in cells}
     assert {job: (knobs["slice"], knobs["low_water"]) for job, knobs in told.items()} == {
-        "one": (None, 8_000), "two": (30_000, 8_000),
-    }  # fmt: skip
+        "one": (None, 8_000),
+        "two": (30_000, 8_000),
+    }
     run = cells[0].run
     sent = TypeAdapter(Run).validate_python(TypeAdapter(Run).dump_python(run, mode="json"))
     assert plan_run(sent).settings == plan_run(run).settings, "as the emulation is handed it"

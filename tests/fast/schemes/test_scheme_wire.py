@@ -240,10 +240,19 @@ def ltp_message(world: World, iteration: int, closing: EarlyClosing) -> Done:
     (done,) = (done for done in world.nodes[1].done if done.key == key)
     closing.note(
         Completion(
-            0, MessageKey(iteration, 0, Leg.PUSH), True, elements * 4, done.delivered_bytes, done.lost_bytes, 0, 0, 0.0,
-            done.end_ns / 1e9, first_s=done.first_ns / 1e9,
+            0,
+            MessageKey(iteration, 0, Leg.PUSH),
+            True,
+            elements * 4,
+            done.delivered_bytes,
+            done.lost_bytes,
+            0,
+            0,
+            0.0,
+            done.end_ns / 1e9,
+            first_s=done.first_ns / 1e9,
         )
-    )  # fmt: skip
+    )
     return done
 
 

@@ -21,9 +21,15 @@ BUFFER_BYTES = 40_000
 JOB = Job(workload="model", workers=("h1", "h2"), servers=("h3",), iterations=10)
 RING = Job(workload="model", workers=("h1", "h2"), pattern="ring", iterations=10)
 MODEL = Profile(
-    kind="profile", name="model", source="made up", source_quality="derived", device="none", batch=1, parameters=1,
+    kind="profile",
+    name="model",
+    source="made up",
+    source_quality="derived",
+    device="none",
+    batch=1,
+    parameters=1,
     layers=({"name": "only", "parameters": 1, "forward": 0.0, "backward": 0.0},),
-)  # fmt: skip
+)
 
 
 def dlcp(**knobs: object) -> Scheme:
@@ -101,16 +107,17 @@ def test_hosts_for__stretches_what_linux_lets_be_set_under_every_scheme(name: st
     assert lab == scheme.hosts(LAB), "without dilation hosts are as the scheme says"
     assert dilated.rto_min_s == pytest.approx(10 * (0.2 if lab.rto_min_s is None else lab.rto_min_s))
     assert dilated.sysctls == lab.sysctls | {
-        "net.ipv4.tcp_comp_sack_delay_ns": "10000000", "net.ipv4.tcp_comp_sack_slack_ns": "1000000",
-    }  # fmt: skip
+        "net.ipv4.tcp_comp_sack_delay_ns": "10000000",
+        "net.ipv4.tcp_comp_sack_slack_ns": "1000000",
+    }
     asked = scheme.hosts(DILATED)
     assert asked == scheme.hosts(LAB), "a scheme speaks of lab time"
 
 
 @pytest.mark.parametrize(
-    ("name", "floor_s"), [("tcp", None), ("tcp-tuned", 0.005), ("dctcp", 0.005), ("bytescheduler", 0.005),
-                          ("p3", 0.005)],
-)  # fmt: skip
+    ("name", "floor_s"),
+    [("tcp", None), ("tcp-tuned", 0.005), ("dctcp", 0.005), ("bytescheduler", 0.005), ("p3", 0.005)],
+)
 def test_hosts__schemes_over_tcp_inherit_the_floor_of_the_timer(name: str, floor_s: float | None) -> None:
     assert schemes.scheme_class(name)().hosts(LAB).rto_min_s == floor_s
 

@@ -185,15 +185,27 @@ def test_what_people_know_fills_it_and_is_kept_when_it_is_made_again(tmp_path: P
 
 
 REFUSED = {
-    "everywhere": ("    ansible_user: admin\n", "    ansible_ssh_args: -q\n    ansible_user: admin\n",
-                   "ansible_ssh_args"),
-    "of a group": ("        dlcp_chip: cpu\n", "        ansible_connection: local\n        dlcp_chip: cpu\n",
-                   "ansible_connection"),
-    "of a host": ("{ansible_host: 10.1.0.11,", "{ansible_host_key_checking: false, ansible_host: 10.1.0.11,",
-                  "ansible_host_key_checking"),
-    "another address": ("{ansible_host: 10.1.0.11,", "{ansible_host: 10.1.0.11, ansible_ssh_host: 10.9.9.9,",
-                        "ansible_ssh_host"),
-}  # fmt: skip
+    "everywhere": (
+        "    ansible_user: admin\n",
+        "    ansible_ssh_args: -q\n    ansible_user: admin\n",
+        "ansible_ssh_args",
+    ),
+    "of a group": (
+        "        dlcp_chip: cpu\n",
+        "        ansible_connection: local\n        dlcp_chip: cpu\n",
+        "ansible_connection",
+    ),
+    "of a host": (
+        "{ansible_host: 10.1.0.11,",
+        "{ansible_host_key_checking: false, ansible_host: 10.1.0.11,",
+        "ansible_host_key_checking",
+    ),
+    "another address": (
+        "{ansible_host: 10.1.0.11,",
+        "{ansible_host: 10.1.0.11, ansible_ssh_host: 10.9.9.9,",
+        "ansible_ssh_host",
+    ),
+}
 
 
 @pytest.mark.parametrize(("old", "new", "word"), REFUSED.values(), ids=list(REFUSED))

@@ -86,8 +86,10 @@ def test_thresholds_fall_and_reserves_rise_to_whole_cells() -> None:
     assert (profile.minimum_bytes, profile.maximum_bytes) == (480 * 208, 961 * 208)
     assert found.effective.queue(3).reserved_bytes == 5 * 208
     assert {one.what for one in found.differences} >= {
-        "queue 3: precedence 2 minimum", "queue 3: precedence 2 maximum", "queue 3: reserved",
-    }  # fmt: skip
+        "queue 3: precedence 2 minimum",
+        "queue 3: precedence 2 maximum",
+        "queue 3: reserved",
+    }
 
 
 def test_what_a_switch_takes_as_it_is_is_no_difference() -> None:
@@ -189,17 +191,25 @@ def intents(draw: st.DrawFn) -> QosIntent:
         }
     xon, xoff = sorted((draw(SIZES), draw(SIZES)))
     pfc = {
-        "queues": draw(st.lists(st.integers(0, 7), min_size=1, max_size=2, unique=True)), "xoff": xoff, "xon": xon,
+        "queues": draw(st.lists(st.integers(0, 7), min_size=1, max_size=2, unique=True)),
+        "xoff": xoff,
+        "xon": xon,
         "headroom": draw(st.sampled_from([None, 0, 64_000])),
         "watchdog": draw(st.sampled_from([None, 0.2, 0.123456, 0.001, 70.0])),
-    }  # fmt: skip
-    return QosIntent.model_validate({
-        "name": "any", "port_buffer": draw(st.integers(100_000, 10_000_000)), "queues": queues,
-        "load_balancing": draw(st.sampled_from(["flow-hash", "per-packet", "round-robin", "flowlet"])),
-        "pfc": draw(st.sampled_from([None, None, pfc])),
-        "dscp": draw(st.sampled_from([{}, {46: {"queue": 6}}, {0: {"queue": 1}, 1: {"queue": 0, "precedence": 2}}])),
-        "control_plane": draw(st.sampled_from(["queue-7", "accept-starvation"])),
-    })  # fmt: skip
+    }
+    return QosIntent.model_validate(
+        {
+            "name": "any",
+            "port_buffer": draw(st.integers(100_000, 10_000_000)),
+            "queues": queues,
+            "load_balancing": draw(st.sampled_from(["flow-hash", "per-packet", "round-robin", "flowlet"])),
+            "pfc": draw(st.sampled_from([None, None, pfc])),
+            "dscp": draw(
+                st.sampled_from([{}, {46: {"queue": 6}}, {0: {"queue": 1}, 1: {"queue": 0, "precedence": 2}}])
+            ),
+            "control_plane": draw(st.sampled_from(["queue-7", "accept-starvation"])),
+        }
+    )
 
 
 @settings(max_examples=150)
@@ -323,13 +333,16 @@ def test_a_queue_s_own_alpha_and_reservation_need_leave_and_are_named_alone() ->
     with pytest.raises(Problems) as caught:
         render(one, device("nxos"))
     assert [str(problem).partition(": no ")[0].rpartition(", ")[2] for problem in caught.value.problems] == [
-        "queue 7", "queue 3",
-    ]  # fmt: skip
+        "queue 7",
+        "queue 3",
+    ]
     rendered = render(one.model_copy(update={"on_unsupported": "degrade"}), device("nxos"))
     assert {(lack.feature, lack.where) for lack in rendered.degradations} == {
-        ("reserved", "queues 0, 1, 2, 3, 4, 5, 6"), ("reserved", "queue 7"),
-        ("alpha", "queues 0, 1, 2, 4, 5, 6, 7"), ("alpha", "queue 3"),
-    }  # fmt: skip
+        ("reserved", "queues 0, 1, 2, 3, 4, 5, 6"),
+        ("reserved", "queue 7"),
+        ("alpha", "queues 0, 1, 2, 4, 5, 6, 7"),
+        ("alpha", "queue 3"),
+    }
 
 
 def test_the_pool_of_a_lossless_queue_needs_no_limit_of_the_system() -> None:

@@ -41,8 +41,14 @@ def table(name: str = "web-search") -> SizeTable:
 
 
 def poisson(**changes: Any) -> Poisson:
-    given = {"kind": "poisson", "sources": ("h1", "h2", "h3"), "sinks": ("h1", "h2", "h3", "h4"), "sizes": "web-search",
-             "load": 0.3, "table": table(changes.get("sizes", "web-search"))}  # fmt: skip
+    given = {
+        "kind": "poisson",
+        "sources": ("h1", "h2", "h3"),
+        "sinks": ("h1", "h2", "h3", "h4"),
+        "sizes": "web-search",
+        "load": 0.3,
+        "table": table(changes.get("sizes", "web-search")),
+    }
     return Poisson.model_validate(given | changes)
 
 
@@ -56,8 +62,11 @@ def test_bursts__are_those_of_their_seed_for_ever() -> None:
     """What results of earlier versions met: a change here makes them incomparable."""
     bursts = incast_bursts(INCAST, SEED, 0.2)
     assert [(round(burst.time_s, 9), burst.source, burst.sink) for burst in bursts[:4]] == [
-        (0.001149232, "h1", "h4"), (0.001149232, "h2", "h4"), (0.001149232, "h3", "h4"), (0.01277241, "h1", "h4"),
-    ]  # fmt: skip
+        (0.001149232, "h1", "h4"),
+        (0.001149232, "h2", "h4"),
+        (0.001149232, "h3", "h4"),
+        (0.01277241, "h1", "h4"),
+    ]
 
 
 def test_bursts__all_sources_at_once_but_none_to_itself() -> None:

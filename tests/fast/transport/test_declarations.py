@@ -59,9 +59,13 @@ def noted(declarations: list[Declaration]) -> list[tuple[int, int, dict[str, Any
     ],
 )
 def test_declaration__follows_from_the_classes(
-    push: LossClass | None, pull: LossClass | None, must_arrive: bool, push_bound: Bound, pull_bound: Bound,
+    push: LossClass | None,
+    pull: LossClass | None,
+    must_arrive: bool,
+    push_bound: Bound,
+    pull_bound: Bound,
     droppable: Droppable,
-) -> None:  # fmt: skip
+) -> None:
     legs = {leg: (loss, TENTH) for leg, loss in ((Leg.PUSH, push), (Leg.PULL, pull)) if loss is not None}
     agreed = declaration(3, 10, 5, Droppable.SMALL, legs)
     assert (agreed.must_arrive, agreed.push_bound, agreed.pull_bound) == (must_arrive, push_bound, pull_bound)
@@ -87,9 +91,11 @@ def test_merged_codes__are_reliable_but_may_be_tagged() -> None:
     pattern, traffic = pattern_of("parameter-server"), Traffic(2, 1, tensors_of(7 * 360, 20 * 720), settings, 3)
     losses = {(message.tensor, message.leg): message.loss for message in pattern.messages(traffic)}
     assert losses == {
-        (0, Leg.PUSH): MUST_ARRIVE, (0, Leg.PULL): MUST_ARRIVE,
-        (1, Leg.PUSH): BOUNDED, (1, Leg.PULL): RELIABLE_CLASS,
-    }  # fmt: skip
+        (0, Leg.PUSH): MUST_ARRIVE,
+        (0, Leg.PULL): MUST_ARRIVE,
+        (1, Leg.PUSH): BOUNDED,
+        (1, Leg.PULL): RELIABLE_CLASS,
+    }
     must_arrive = {each.number: each.must_arrive for each in pattern.declarations(traffic)}
     assert must_arrive == {0: True, 1: False, 2: True, 3: False}
 

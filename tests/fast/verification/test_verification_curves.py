@@ -42,11 +42,16 @@ def of(minimum: float, maximum: float, probability: float) -> Truth:
 @pytest.mark.parametrize(
     "truth",
     [
-        of(7_000, 17_000, 0.5), of(5_000, 15_000, 0.5), of(6_000, 16_000, 0.25), of(6_000, 16_000, 1.0),
-        of(6_000, 6_000, 1.0), of(18_500, 18_500, 1.0), lambda backlogs: np.full(len(backlogs), 0.02),
+        of(7_000, 17_000, 0.5),
+        of(5_000, 15_000, 0.5),
+        of(6_000, 16_000, 0.25),
+        of(6_000, 16_000, 1.0),
+        of(6_000, 6_000, 1.0),
+        of(18_500, 18_500, 1.0),
+        lambda backlogs: np.full(len(backlogs), 0.02),
     ],
     ids=["1 kB late", "1 kB early", "half the probability", "twice", "a step", "none at all", "loss"],
-)  # fmt: skip
+)
 def test_another_curve_deviates(truth: Truth) -> None:
     assert verdict(truth) == "deviates"
 

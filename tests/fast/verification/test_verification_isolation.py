@@ -23,10 +23,14 @@ PORT = Station("s1", "h1", "h2", "h3", 100e6, 100e6, 100e6)
 def dynamic(alpha: float = 1.0, memory: int = 80_000, **more: Any) -> QosIntent:
     return QosIntent.model_validate(
         {
-            "name": "x", "port_buffer": memory + 8 * FRAME_BYTES, "shared_buffer": memory, "alpha": alpha,
+            "name": "x",
+            "port_buffer": memory + 8 * FRAME_BYTES,
+            "shared_buffer": memory,
+            "alpha": alpha,
             "minimum": FRAME_BYTES,
-        } | more
-    )  # fmt: skip
+        }
+        | more
+    )
 
 
 def held_by_aqm(intent: QosIntent, queue: int) -> int:
@@ -116,8 +120,9 @@ class FakePort:
         self.shots.append(trains)
         rows = [
             (train.train, number, 0, 10**6 * number, 10**6 * number + 1000)
-            for train in trains for number in range(train.count - self._lost[train.train])
-        ]  # fmt: skip
+            for train in trains
+            for number in range(train.count - self._lost[train.train])
+        ]
         return Shot({"h1": np.array(rows, NO_ARRIVALS.dtype)}, "")
 
     def shoot_and_read(self, *arguments: Any) -> tuple[Shot, list[Reading]]:

@@ -130,9 +130,15 @@ def test_inversions_are_packets_of_the_lower_queue_before_the_last_of_the_higher
 
 @pytest.mark.parametrize(
     ("found", "verdict"),
-    [([0] * 12, "ok"), ([0] * 10 + [8, 3], "ok"), ([8] * 12, "deviates"), ([1] * 12, "deviates"),
-     ([0] * 7 + [4] * 5, "inconclusive"), ([], "inconclusive")],
-)  # fmt: skip
+    [
+        ([0] * 12, "ok"),
+        ([0] * 10 + [8, 3], "ok"),
+        ([8] * 12, "deviates"),
+        ([1] * 12, "deviates"),
+        ([0] * 7 + [4] * 5, "inconclusive"),
+        ([], "inconclusive"),
+    ],
+)
 def test_priority__deviates_when_most_blocks_do(found: list[int], verdict: Verdict) -> None:
     assert service.judge_pair("s1-h1", 4, 3, found, 8).verdict == verdict
 

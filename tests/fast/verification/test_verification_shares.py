@@ -107,9 +107,17 @@ def test_pairings__of_wred_and_of_ect() -> None:
 
 @pytest.mark.parametrize(
     ("measured_mbit", "offered", "verdict"),
-    [(100.3, 1.5, "ok"), (98, 1.5, "deviates"), (102, 1.5, "deviates"), (102, 1.0, "deviates"),
-     (99.8, 1.0, "ok"), (70, 1.0, "inconclusive"), (64, 0.67, "ok"), (40, 0.67, "inconclusive")],
-)  # fmt: skip
+    [
+        (100.3, 1.5, "ok"),
+        (98, 1.5, "deviates"),
+        (102, 1.5, "deviates"),
+        (102, 1.0, "deviates"),
+        (99.8, 1.0, "ok"),
+        (70, 1.0, "inconclusive"),
+        (64, 0.67, "ok"),
+        (40, 0.67, "inconclusive"),
+    ],
+)
 def test_rate(measured_mbit: float, offered: float, verdict: str) -> None:
     row = rates.judge(("h1", "s1"), 100e6, measured_mbit * 1e6, 0.4, offered)
     assert row.verdict == verdict

@@ -32,12 +32,18 @@ from dlcp.substrates.result_audit import broken_promises
 SETTINGS = [TCP, TransportSettings(kind="dlcp", loss_bound=0.1, priority_queues=5)]
 
 SPEC = JobSpec(
-    name="job", kind="profile", workers=("h1", "h2"), servers=("h3",), iterations=5, warmup_iterations=1,
-    bucket_bytes=20_000, seed=5,
+    name="job",
+    kind="profile",
+    workers=("h1", "h2"),
+    servers=("h3",),
+    iterations=5,
+    warmup_iterations=1,
+    bucket_bytes=20_000,
+    seed=5,
     layers=tuple(
         LayerWork(name=f"layer{i}", elements=2_000 + 900 * i, forward_s=0.002, backward_s=0.003) for i in range(6)
     ),
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")
@@ -178,14 +184,20 @@ def test_optireduce__workers_drift_from_the_first_result_that_lost_something(
 ) -> None:
     """An eager stop closes a message that may lose anything at its first packet."""
     settings = TransportSettings(
-        kind="dlcp", stop="eager", must_arrive_below_packets=0, hadamard=hadamard,
+        kind="dlcp",
+        stop="eager",
+        must_arrive_below_packets=0,
+        hadamard=hadamard,
         time_bounds=TimeBounds(warmup_iterations=2),
-    )  # fmt: skip
+    )
     result = done(zygote, TRANSPOSE, settings, tmp_path)
     messages, iterations = result.messages, result.iterations
     assert broken_promises(iterations, messages, drift_lasts=True) == ""
-    lost = {i for i, leg, size in zip(messages["iteration"], messages["leg"], messages["lost_bytes"], strict=True)
-            if leg == "pull" and size}  # fmt: skip
+    lost = {
+        i
+        for i, leg, size in zip(messages["iteration"], messages["leg"], messages["lost_bytes"], strict=True)
+        if leg == "pull" and size
+    }
     assert lost == set(range(2, TRANSPOSE.iterations))
     assert {b for i, b in zip(messages["iteration"], messages["loss_bound"], strict=True) if i >= 2} == {1.0}
     held = set(zip(iterations["iteration"], iterations["parameters_crc32"], strict=True))
@@ -318,9 +330,16 @@ def test_errors__name_host_and_command(zygote: Zygote) -> None:
 def test_open__fails_within_its_time_when_the_server_is_not_there(zygote: Zygote) -> None:
     with agents(zygote, ("h1",)) as started:
         command = {
-            "command": "open", "rank": 0, "address": "127.0.0.1", "port": 1, "peers": {"1": ["127.0.0.2", 1]},
-            "settings": SETTINGS[0].model_dump(mode="json"), "cookie": 1, "connects_to": [1], "link_rate_bps": 1e9,
-        }  # fmt: skip
+            "command": "open",
+            "rank": 0,
+            "address": "127.0.0.1",
+            "port": 1,
+            "peers": {"1": ["127.0.0.2", 1]},
+            "settings": SETTINGS[0].model_dump(mode="json"),
+            "cookie": 1,
+            "connects_to": [1],
+            "link_rate_bps": 1e9,
+        }
         with pytest.raises(AgentError, match=r"h1: no answer to open in 0\.5 s"):
             started["h1"].request(command, 0.5)
 

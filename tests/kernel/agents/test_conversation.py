@@ -31,9 +31,12 @@ def child() -> int:
 def start() -> subprocess.Popen[bytes]:
     code = "import sys, test_conversation; sys.exit(test_conversation.child())"
     return subprocess.Popen(
-        [sys.executable, "-c", code], cwd=__file__.rpartition("/")[0], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        [sys.executable, "-c", code],
+        cwd=__file__.rpartition("/")[0],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    )
 
 
 def test_messages_come_in_order_until_the_end() -> None:

@@ -104,8 +104,10 @@ def of_host(engine_s: float, rest_s: float) -> dict[str, dict[str, float]]:
 def test_core_waits__are_shares_of_the_run_in_the_mean_and_of_the_worst_host() -> None:
     values = core_waits({"h1": of_host(0.1, 0.3), "h2": of_host(0.3, 1.3)}, duration_s=10.0)
     assert values == {
-        "core_wait": pytest.approx(0.1), "host_core_wait": pytest.approx(0.16), "engine_wait": pytest.approx(0.02),
-    }  # fmt: skip
+        "core_wait": pytest.approx(0.1),
+        "host_core_wait": pytest.approx(0.16),
+        "engine_wait": pytest.approx(0.02),
+    }
 
 
 def test_core_waits__of_kernel_tcp_have_no_engine() -> None:

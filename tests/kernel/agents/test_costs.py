@@ -17,10 +17,17 @@ from dlcp.model.transport.settings import TransportSettings
 from dlcp.transport.contract.tensors import PACKET_ELEMENTS
 
 SPEC = JobSpec(
-    name="job", kind="profile", workers=("h1", "h2"), servers=("h3",), iterations=4, warmup_iterations=1,
-    bucket_bytes=60_000, seed=5, record_holes=True,
+    name="job",
+    kind="profile",
+    workers=("h1", "h2"),
+    servers=("h3",),
+    iterations=4,
+    warmup_iterations=1,
+    bucket_bytes=60_000,
+    seed=5,
+    record_holes=True,
     layers=tuple(LayerWork(name=f"layer{i}", elements=14_000 + 900 * i, forward_s=0.002) for i in range(3)),
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")

@@ -89,16 +89,27 @@ def test_clocks_that_really_differ_are_found() -> None:
 @pytest.mark.parametrize("kind", ["tcp", "dlcp"])
 def test_a_job_over_clocks_that_differ_gives_tables_of_one_clock(kind: str, tmp_path: Path) -> None:
     spec = JobSpec(
-        name="j", kind="profile", workers=("h1", "h2"), servers=("h3",), iterations=3, warmup_iterations=1,
-        bucket_bytes=8_000, seed=1,
+        name="j",
+        kind="profile",
+        workers=("h1", "h2"),
+        servers=("h3",),
+        iterations=3,
+        warmup_iterations=1,
+        bucket_bytes=8_000,
+        seed=1,
         layers=tuple(LayerWork(name=f"l{i}", elements=6_000, forward_s=0.004, backward_s=0.008) for i in range(3)),
-    )  # fmt: skip
+    )
     with far_agents(AHEAD_S) as agents:
         session = JobSession(
-            dict(agents), spec, TransportSettings(kind=kind),
-            {host: address(rank) for rank, host in enumerate(spec.hosts)}, cookie=COOKIE,
-            link_rates_bps=dict.fromkeys(spec.hosts, LINK_RATE_BPS), directory=tmp_path, time_limit_s=30,
-        )  # fmt: skip
+            dict(agents),
+            spec,
+            TransportSettings(kind=kind),
+            {host: address(rank) for rank, host in enumerate(spec.hosts)},
+            cookie=COOKIE,
+            link_rates_bps=dict.fromkeys(spec.hosts, LINK_RATE_BPS),
+            directory=tmp_path,
+            time_limit_s=30,
+        )
         begun_s = time.monotonic()
         session.open()
         start_s = session.start()
@@ -124,9 +135,13 @@ def test_background_over_clocks_that_differ(tmp_path: Path) -> None:
     spec = TrafficSpec(entries=(entry,), rates_bps=dict.fromkeys(hosts, 1e8), seed=3, horizon_s=20.0)
     with far_agents(AHEAD_S) as agents:
         session = BackgroundSession(
-            dict(agents), spec, {host: address(rank) for rank, host in enumerate(hosts)}, tos=[0], cookie=7,
+            dict(agents),
+            spec,
+            {host: address(rank) for rank, host in enumerate(hosts)},
+            tos=[0],
+            cookie=7,
             directory=tmp_path,
-        )  # fmt: skip
+        )
         session.prepare()
         start_s = time.monotonic() + 0.2
         session.start(start_s)

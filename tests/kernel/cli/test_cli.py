@@ -164,9 +164,16 @@ def test_with_leave_a_load_too_heavy_is_scaled_down_and_says_so(tmp_path: Path) 
 def calibrated(folder: Path, ends_us: float) -> dict[str, str]:
     """An environment in which this machine is calibrated to a cost of a packet."""
     figures = {
-        "format": 1, "measured": "2024-06-07T08:00:00+00:00", "fingerprint": fingerprint(), "bare_us": 2.0,
-        "ends_us": ends_us, "hop_us": 1.0, "late_us": 80.0, "other_busy": 0.01, "spread": 0.05,
-    }  # fmt: skip
+        "format": 1,
+        "measured": "2024-06-07T08:00:00+00:00",
+        "fingerprint": fingerprint(),
+        "bare_us": 2.0,
+        "ends_us": ends_us,
+        "hop_us": 1.0,
+        "late_us": 80.0,
+        "other_busy": 0.01,
+        "spread": 0.05,
+    }
     text = Calibration.model_validate(figures).model_dump_json()
     (folder / "state").mkdir(exist_ok=True)
     (folder / "state" / "calibration.json").write_text(text)
@@ -332,9 +339,15 @@ def test_a_rendered_configuration_is_all_that_goes_to_standard_output(tmp_path: 
 
 def test_a_device_of_ones_own_is_rendered_for(tmp_path: Path) -> None:
     device = {
-        "name": "spine7", "system": "eos", "chip": "jericho", "ports": {"Ethernet9": "400 Gbit/s"},
-        "management": ["Management0"], "buffer": "8 GB", "port_buffer": "100 MB", "queue": "50 MB",
-    }  # fmt: skip
+        "name": "spine7",
+        "system": "eos",
+        "chip": "jericho",
+        "ports": {"Ethernet9": "400 Gbit/s"},
+        "management": ["Management0"],
+        "buffer": "8 GB",
+        "port_buffer": "100 MB",
+        "queue": "50 MB",
+    }
     (tmp_path / "spine7.yaml").write_text(safe_dump(device))
     refused = dlcp("switch", "render", "dlcp-wred", "--device", "spine7.yaml", cwd=tmp_path)
     assert refused.returncode == 2
@@ -448,8 +461,13 @@ def test_clean_of_nothing(tmp_path: Path) -> None:
 def test_a_reader_that_stops_early_is_no_error(tmp_path: Path) -> None:
     done = subprocess.run(
         f"{sys.executable} -m dlcp.cli.main plan quickstart | head -n 1; exit ${{PIPESTATUS[0]}}",
-        shell=True, executable="/bin/bash", cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        shell=True,
+        executable="/bin/bash",
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0
     assert "Traceback" not in done.stderr
 

@@ -28,9 +28,23 @@ NAMED_COMMANDS = [
     *(f"dlcp shell quickstart {option}" for option in re.findall(r"`(-c [^`]+)`", COMMANDS_PAGE)),
 ]
 COMMANDS = list(dict.fromkeys(NAMED_COMMANDS))
-EMULATES = ("dlcp run", "dlcp tune", "dlcp shell", "dlcp bench allreduce", "dlcp bench switch", "dlcp bench capacity",
-            "dlcp switch verify", "dlcp doctor --calibrate", "dlcp lab", "dlcp hosts", "dlcp switch diff",
-            "dlcp switch apply", "dlcp switch rollback", "dlcp masks", "dlcp verify")  # fmt: skip
+EMULATES = (
+    "dlcp run",
+    "dlcp tune",
+    "dlcp shell",
+    "dlcp bench allreduce",
+    "dlcp bench switch",
+    "dlcp bench capacity",
+    "dlcp switch verify",
+    "dlcp doctor --calibrate",
+    "dlcp lab",
+    "dlcp hosts",
+    "dlcp switch diff",
+    "dlcp switch apply",
+    "dlcp switch rollback",
+    "dlcp masks",
+    "dlcp verify",
+)
 """What takes minutes, root, a lab or a run of its own kind: proven in tests/kernel/crash, tests/kernel/emulate,
 tests/lab and tests/bench, and in tests/kernel/runner/test_inprocess.py."""
 WHOLE_PAPER = "dlcp paper"

@@ -64,8 +64,10 @@ def start(parent: Path) -> tuple[subprocess.Popen[bytes], Path]:
     """An agent over pipes, and the folder below `parent` that it works in."""
     agent = subprocess.Popen(
         [sys.executable, "-m", "dlcp.agents.process.stdio"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": str(parent)},
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(parent)},
+    )
     assert agent.stdin is not None
     assert agent.stdout is not None
     agent.stdin.write(b'{"command": "hello", "id": 1}\n')

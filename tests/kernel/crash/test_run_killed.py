@@ -48,9 +48,13 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
     # A shell's background job, such as these tests may be, has SIGINT ignored, and so would what it starts.
     with (folder / "output.txt").open("ab") as output:
         return subprocess.Popen(
-            command, cwd=folder, stdout=output, stderr=output, start_new_session=True,
+            command,
+            cwd=folder,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )  # fmt: skip
+        )
 
 
 def descendants(pid: int) -> set[int]:

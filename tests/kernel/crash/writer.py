@@ -24,10 +24,17 @@ FAILED_BEFORE = RUNS[1]
 
 def result(run_id: str, status: Any) -> RunResult:
     return RunResult(
-        run_id=run_id, experiment="e", scheme="tcp",
-        is_dlcp=False, label="TCP", job="j", repeat=0, seed=1, substrate="emulate",
+        run_id=run_id,
+        experiment="e",
+        scheme="tcp",
+        is_dlcp=False,
+        label="TCP",
+        job="j",
+        repeat=0,
+        seed=1,
+        substrate="emulate",
         status=status,
-    )  # fmt: skip
+    )
 
 
 def store_run(store: Store, run_id: str, status: Any) -> None:

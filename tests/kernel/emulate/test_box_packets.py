@@ -90,14 +90,16 @@ def overload() -> dict[str, Any]:
     words = ("enqueued", "sent", "dropped_wred", "dropped_tail", "marked_ce")
     rows = at("eth2", told)
     return {
-        "rows": {f"{q} {p}": {w: rows[q, p][f"{w}_packets"] for w in words} for q, p in
-                 ((1, 2), (1, 1), (2, 0), (2, 1), (3, 0), (6, 0), (4, 0))},
+        "rows": {
+            f"{q} {p}": {w: rows[q, p][f"{w}_packets"] for w in words}
+            for q, p in ((1, 2), (1, 1), (2, 0), (2, 1), (3, 0), (6, 0), (4, 0))
+        },
         "peaks": {str(queue): rows[queue, 0]["peak_backlog_bytes"] for queue in range(8)},
         "account": account(told),
         "arrived": sum(sink.packets.values()),
         "ce": sum(sink.ce.values()),
         "bytes": [size for _, _, size in sink.arrivals][:3],
-    }  # fmt: skip
+    }
 
 
 def test_thresholds_limits_marks_and_reserves_decide_as_on_the_emulated_switch(inside: Callable[..., Any]) -> None:
@@ -209,8 +211,12 @@ def paths() -> dict[str, Any]:
         with udp(world.hosts["h1"], H1) as sender:
             found[mode]["one path"] = burst(sender, 50)
     told = settled()
-    return {"modes": found, "account": account(told), "arrived": sum(sink.stop().packets.values()),
-            "received": total(told, "eth1", "received_packets")}  # fmt: skip
+    return {
+        "modes": found,
+        "account": account(told),
+        "arrived": sum(sink.stop().packets.values()),
+        "received": total(told, "eth1", "received_packets"),
+    }
 
 
 def burst(sender: socket.socket, packets: int) -> list[int]:

@@ -78,9 +78,16 @@ def touched() -> dict[str, Any]:
         "while on": sorted(while_on),
         "left": changed(before, picture(world.ports)),
         "of the ports": told.count("eth1"),
-        "of management": [line for line in told.splitlines() if MANAGEMENT in line and "STALE" not in line
-                          and "REACHABLE" not in line and "DELAY" not in line and "PROBE" not in line],
-    }  # fmt: skip
+        "of management": [
+            line
+            for line in told.splitlines()
+            if MANAGEMENT in line
+            and "STALE" not in line
+            and "REACHABLE" not in line
+            and "DELAY" not in line
+            and "PROBE" not in line
+        ],
+    }
 
 
 def test_a_life_leaves_nothing_and_never_touches_the_management(inside: Callable[..., Any]) -> None:
@@ -270,8 +277,11 @@ def drifted() -> dict[str, Any]:
     found["no link"] = [box("read")[what] for what in ("differences", "remarks")]
     run("ip", "link", "set", "dev", "eth2", "up")
     bare = {name: text for name, text in before.items() if "eth2" in name}
-    found["fewer"] = [box("apply", world.configuration(intent("one"), ports=["eth1"]))["changed"],
-                      box("read")["differences"], changed(bare, picture(world.ports))]  # fmt: skip
+    found["fewer"] = [
+        box("apply", world.configuration(intent("one"), ports=["eth1"]))["changed"],
+        box("read")["differences"],
+        changed(bare, picture(world.ports)),
+    ]
     box("apply", asked | {"deployment": "d1"})
     box("apply", world.configuration(intent("two")) | {"deployment": "d2"})
     run("ip", "link", "del", "eth2")
@@ -305,11 +315,18 @@ def by_hand() -> dict[str, Any]:
     box("apply", world.configuration(intent("first")) | {"deployment": "d1", "restore_after_s": 600})
     text = (SWITCH_CONFIGS / "linux" / "README.md").read_text(encoding="utf-8")
     (commands,) = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
-    done = subprocess.run(["bash", "-e", "-c", commands.replace("/var/lib/dlcp", str(STATE))],
-                          capture_output=True, text=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        ["bash", "-e", "-c", commands.replace("/var/lib/dlcp", str(STATE))], capture_output=True, text=True, check=False
+    )
     after = changed(before, picture(world.ports))
-    return {"code": done.returncode, "said": done.stdout, "complained": done.stderr, "read": box("read")["differences"],
-            "timers": run("pgrep", "-f", "[-]-timed d1", check=False), "left": after}  # fmt: skip
+    return {
+        "code": done.returncode,
+        "said": done.stdout,
+        "complained": done.stderr,
+        "read": box("read")["differences"],
+        "timers": run("pgrep", "-f", "[-]-timed d1", check=False),
+        "left": after,
+    }
 
 
 def test_the_way_back_by_hand_leads_back(inside: Callable[..., Any]) -> None:
@@ -343,10 +360,15 @@ def killed_at(step: int, verb: str, request: dict[str, Any]) -> bool:
     if child == 0:
         stopped = Stopped(step)
         for module, name in (
-            (install, "run"), (install, "write_sysctl"), (install.hooks, "attach"), (install.hooks, "detach"),
-            (install.hooks, "add_clsact"), (install.hooks, "delete_clsact"), (state, "replace_file"),
+            (install, "run"),
+            (install, "write_sysctl"),
+            (install.hooks, "attach"),
+            (install.hooks, "detach"),
+            (install.hooks, "add_clsact"),
+            (install.hooks, "delete_clsact"),
+            (state, "replace_file"),
             (rollback_timer, "stop"),
-        ):  # fmt: skip
+        ):
             setattr(module, name, stopped.before(getattr(module, name)))
         box(verb, request)
         os._exit(0)

@@ -19,9 +19,13 @@ pytestmark = [
 def dlcp(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "dlcp.cli.main", *arguments],
-        cwd=folder, env=os.environ | {"DLCP_STATE": str(folder / "state")}, capture_output=True, text=True,
-        timeout=120, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        env=os.environ | {"DLCP_STATE": str(folder / "state")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 @pytest.mark.long

@@ -168,9 +168,14 @@ def cut(*, stand_in: bool) -> dict[str, Any]:
             for name, port in (("sent", "s1-s2"), ("received", "s2-s1"))
         )
         return {
-            "sent": sent, "arrived": sum(sink.packets.values()), "unaccounted": unaccounted, "down": down,
-            "tail": tail, "came": came, "went": went,
-        }  # fmt: skip
+            "sent": sent,
+            "arrived": sum(sink.packets.values()),
+            "unaccounted": unaccounted,
+            "down": down,
+            "tail": tail,
+            "came": came,
+            "went": went,
+        }
 
 
 def test_a_cut_takes_what_waits_and_what_is_under_way(inside: Callable[..., Any], netem: bool) -> None:

@@ -42,13 +42,22 @@ HIGH = 5
 
 def intent_of(buffering: Any, **more: Any) -> QosIntent:
     """Return what an experiment with a port buffer of 40 kB makes of a plain scheme's intent."""
-    experiment = Experiment.model_validate({
-        "format": 1, "name": "isolation", "description": "x", "seed": 1, "repeats": 1,
-        "topology": {"kind": "star", "hosts": 3, "rate": "100 Mbit/s"}, "port_buffer": PORT_BUFFER_BYTES,
-        "scaling": {"lab_rate": "10 Gbit/s", "byte_scale": 100}, "buffering": buffering,
-        "jobs": {"job": {"workload": "resnet50", "workers": ["h1", "h2"], "servers": ["h3"], "iterations": 2}},
-        "schemes": [{"scheme": "tcp", "label": "TCP"}],
-    } | more)  # fmt: skip
+    experiment = Experiment.model_validate(
+        {
+            "format": 1,
+            "name": "isolation",
+            "description": "x",
+            "seed": 1,
+            "repeats": 1,
+            "topology": {"kind": "star", "hosts": 3, "rate": "100 Mbit/s"},
+            "port_buffer": PORT_BUFFER_BYTES,
+            "scaling": {"lab_rate": "10 Gbit/s", "byte_scale": 100},
+            "buffering": buffering,
+            "jobs": {"job": {"workload": "resnet50", "workers": ["h1", "h2"], "servers": ["h3"], "iterations": 2}},
+            "schemes": [{"scheme": "tcp", "label": "TCP"}],
+        }
+        | more
+    )
     return experiment_intent(experiment, Tcp().intent(PORT_BUFFER_BYTES))
 
 
@@ -131,8 +140,10 @@ def overloaded(buffering: str) -> dict[str, float]:
         flood, light = udp(fabric, "h1", tos_byte=tos(0)), udp(fabric, "h2", tos_byte=tos(HIGH))
         together(partial(pace, flood, to, rate_mbit=24, seconds=2), partial(pace, light, to, rate_mbit=6, seconds=1.8))
         rows = at(fabric, "s1-h3")
-        lost = {queue: rows[queue, 0]["dropped_shared_packets"] + rows[queue, 0]["dropped_tail_packets"]
-                for queue in (0, HIGH)}  # fmt: skip
+        lost = {
+            queue: rows[queue, 0]["dropped_shared_packets"] + rows[queue, 0]["dropped_tail_packets"]
+            for queue in (0, HIGH)
+        }
         return {str(queue): lost[queue] / (lost[queue] + rows[queue, 0]["enqueued_packets"]) for queue in lost}
 
 

@@ -14,9 +14,15 @@ import yaml
 
 JOB = {"workload": "resnet50", "workers": ["h1", "h2"], "servers": ["h3"], "iterations": 4, "bucket": "60 kB"}
 EXPERIMENT: dict[str, Any] = {
-    "format": 1, "name": "faulty", "description": "for tests", "seed": 7, "repeats": 1,
-    "port_buffer": "60 kB", "scaling": {"lab_rate": "10 Gbit/s", "byte_scale": 100}, "jobs": {"train": JOB},
-}  # fmt: skip
+    "format": 1,
+    "name": "faulty",
+    "description": "for tests",
+    "seed": 7,
+    "repeats": 1,
+    "port_buffer": "60 kB",
+    "scaling": {"lab_rate": "10 Gbit/s", "byte_scale": 100},
+    "jobs": {"train": JOB},
+}
 EXACT = ("unaccounted_packets", "stray_packets", "vanished_packets", "duplicated_packets")
 
 
@@ -42,15 +48,29 @@ def test_a_result_says_what_was_done_to_the_fabric(tmp_path: Path) -> None:
     topology = {"kind": "leaf-spine", "leaves": 2, "spines": 2, "hosts": 4, "rate": "40 Mbit/s"}
     schemes = [{"scheme": "dlcp", "label": "DLCP"}]
     _, (result,) = run(
-        tmp_path, topology=topology, scaling={"lab_rate": "10 Gbit/s", "byte_scale": 250}, faults=faults,
-        schemes=schemes, time_limit="30 s", backlog_every="2 ms",
-        shared_buffer={"size": "150 kB", "alpha": 2}, load_balancing={"l1": "round-robin"},
-    )  # fmt: skip
+        tmp_path,
+        topology=topology,
+        scaling={"lab_rate": "10 Gbit/s", "byte_scale": 250},
+        faults=faults,
+        schemes=schemes,
+        time_limit="30 s",
+        backlog_every="2 ms",
+        shared_buffer={"size": "150 kB", "alpha": 2},
+        load_balancing={"l1": "round-robin"},
+    )
     assert result["status"] in {"ok", "suspect"}, result["reason"]
     assert [(step["fault"], step["event"]) for step in result["statistics"]["faults"]] == [
-        (0, "begin"), (1, "begin"), (1, "reroute"), (2, "begin"), (0, "end"), (3, "begin"),
-        (1, "end"), (3, "end"), (1, "reroute"), (2, "end"),
-    ]  # fmt: skip
+        (0, "begin"),
+        (1, "begin"),
+        (1, "reroute"),
+        (2, "begin"),
+        (0, "end"),
+        (3, "begin"),
+        (1, "end"),
+        (3, "end"),
+        (1, "reroute"),
+        (2, "end"),
+    ]
     late_s = max(step["late_s"] for step in result["statistics"]["faults"])
     assert result["fidelity"]["fault_late_s"]["value"] == late_s
     assert result["effective"] == result["intended"]
@@ -95,5 +115,6 @@ def test_a_job_that_a_cut_link_stops_for_good_fails_at_its_time_limit(tmp_path: 
     assert result["status"] == "failed"
     assert result["reason"].endswith("; at that time there was cut of s1 – h3")
     assert [(step["event"], step["done_s"] is None) for step in result["statistics"]["faults"]] == [
-        ("begin", False), ("end", True),
-    ]  # fmt: skip
+        ("begin", False),
+        ("end", True),
+    ]

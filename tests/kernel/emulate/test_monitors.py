@@ -94,8 +94,11 @@ def test_samples_of_the_backlog_are_rows_of_its_table(inside: Callable[..., Any]
     assert set(rows["port"]) >= {"s1-h3"}
     assert set(rows["switch"]) == {"s1"}
     assert rows["time_s"] == sorted(rows["time_s"])
-    full = [size for port, queue, size in zip(rows["port"], rows["queue"], rows["backlog_bytes"], strict=True)
-            if (port, queue) == ("s1-h3", QUEUE)]  # fmt: skip
+    full = [
+        size
+        for port, queue, size in zip(rows["port"], rows["queue"], rows["backlog_bytes"], strict=True)
+        if (port, queue) == ("s1-h3", QUEUE)
+    ]
     assert max(full) <= 60_000
     assert sorted(full)[len(full) // 2] > 30_000, "the port was kept full"
     assert len(full) > 0.5 * seen["seconds"] / 0.01

@@ -13,13 +13,27 @@ from command import dlcp
 
 JOB = {"workload": "resnet50", "workers": ["h1", "h2", "h3"], "servers": ["h4"], "iterations": 3, "bucket": "60 kB"}
 TINY: dict[str, Any] = {
-    "format": 1, "description": "for a test", "seed": 3, "repeats": 2, "time_limit": "30 s",
-    "topology": {"kind": "star", "hosts": 4, "rate": "20 Mbit/s"}, "port_buffer": "40 kB",
+    "format": 1,
+    "description": "for a test",
+    "seed": 3,
+    "repeats": 2,
+    "time_limit": "30 s",
+    "topology": {"kind": "star", "hosts": 4, "rate": "20 Mbit/s"},
+    "port_buffer": "40 kB",
     "scaling": {"lab_rate": "10 Gbit/s", "byte_scale": 500},
     "schemes": [{"scheme": "tcp-tuned", "label": "TCP tuned"}, {"scheme": "dlcp", "label": "DLCP"}],
-    "expect": [{"job": "one", "metric": "jct_s", "scheme": "DLCP", "against": "TCP tuned", "relation": "not-worse",
-                "paper": "a published claim", "why": "a mechanism"}],
-}  # fmt: skip
+    "expect": [
+        {
+            "job": "one",
+            "metric": "jct_s",
+            "scheme": "DLCP",
+            "against": "TCP tuned",
+            "relation": "not-worse",
+            "paper": "a published claim",
+            "why": "a mechanism",
+        }
+    ],
+}
 BURSTS = {"kind": "incast", "sources": ["h1", "h2"], "sinks": ["h4"], "burst": "10 kB", "interval": "200 ms"}
 
 

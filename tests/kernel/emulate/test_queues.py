@@ -152,8 +152,10 @@ def weighted(strict_mbit: float) -> dict[str, Any]:
         steady = [
             (who, size + UDP_OVERHEAD_BYTES) for at_s, who, size in sink.arrivals if start + 0.2 < at_s < end - 0.05
         ]
-        bytes_of = {name_of(sender): sum(size for who, size in steady if who == name_of(sender))
-                    for sender in (*senders.values(), strict)}  # fmt: skip
+        bytes_of = {
+            name_of(sender): sum(size for who, size in steady if who == name_of(sender))
+            for sender in (*senders.values(), strict)
+        }
         return {
             "weighted": {str(number): bytes_of[name_of(sender)] for number, sender in senders.items()},
             "strict_mbit": bytes_of[name_of(strict)] * 8 / (end - start - 0.25) / 1e6,

@@ -13,11 +13,18 @@ import yaml
 
 JOB = {"workload": "resnet50", "workers": ["h1", "h2"], "servers": ["h3"], "iterations": 3, "bucket": "44 kB"}
 EXPERIMENT: dict[str, Any] = {
-    "format": 1, "name": "searched", "description": "for tests", "seed": 7, "repeats": 1, "time_limit": "30 s",
-    "topology": {"kind": "star", "hosts": 3, "rate": "50 Mbit/s"}, "port_buffer": "60 kB",
-    "scaling": {"lab_rate": "10 Gbit/s", "byte_scale": 200}, "jobs": {"train": JOB},
+    "format": 1,
+    "name": "searched",
+    "description": "for tests",
+    "seed": 7,
+    "repeats": 1,
+    "time_limit": "30 s",
+    "topology": {"kind": "star", "hosts": 3, "rate": "50 Mbit/s"},
+    "port_buffer": "60 kB",
+    "scaling": {"lab_rate": "10 Gbit/s", "byte_scale": 200},
+    "jobs": {"train": JOB},
     "schemes": [{"scheme": "bytescheduler", "label": "BS", "search": {"credit": ["88 kB", "176 kB"]}}],
-}  # fmt: skip
+}
 
 
 def dlcp(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

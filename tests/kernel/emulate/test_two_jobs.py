@@ -14,15 +14,21 @@ import yaml
 
 JOB = {"workload": "resnet50", "iterations": 4, "bucket": "90 kB"}
 EXPERIMENT: dict[str, Any] = {
-    "format": 1, "name": "pair", "description": "for tests", "seed": 7, "repeats": 1, "time_limit": "40 s",
-    "topology": {"kind": "star", "hosts": 5, "rate": "24 Mbit/s"}, "port_buffer": "60 kB",
+    "format": 1,
+    "name": "pair",
+    "description": "for tests",
+    "seed": 7,
+    "repeats": 1,
+    "time_limit": "40 s",
+    "topology": {"kind": "star", "hosts": 5, "rate": "24 Mbit/s"},
+    "port_buffer": "60 kB",
     "scaling": {"lab_rate": "6 Gbit/s", "byte_scale": 250},
     "jobs": {
         "one": JOB | {"workers": ["h1"], "servers": ["h2"], "beside": ["other"], "beside_scheme": "DLCP"},
         "other": JOB | {"workers": ["h3", "h4", "h5"], "pattern": "transpose", "iterations": 5, "measured": False},
     },
     "schemes": [{"scheme": "tcp-tuned", "label": "TCP tuned"}, {"scheme": "dlcp", "label": "DLCP"}],
-}  # fmt: skip
+}
 
 
 @pytest.mark.long
@@ -48,8 +54,10 @@ def test_two_jobs__run_at_once_and_are_told_apart(tmp_path: Path) -> None:
         assert sorted(rows) == sorted(
             [("one", "h1", i) for i in range(4)] + [("other", f"h{h}", i) for h in (3, 4, 5) for i in range(5)]
         )
-        starts = {job: min(s for j, s in zip(iterations["job"], iterations["start_s"], strict=True) if j == job)
-                  for job in ("one", "other")}  # fmt: skip
+        starts = {
+            job: min(s for j, s in zip(iterations["job"], iterations["start_s"], strict=True) if j == job)
+            for job in ("one", "other")
+        }
         assert starts["one"] == starts["other"], "from one instant on"
         messages = pq.read_table(folder / "messages.parquet").to_pydict()
         ends = {"one": {"h1", "h2"}, "other": {"h3", "h4", "h5"}}

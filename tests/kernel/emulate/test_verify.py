@@ -36,7 +36,7 @@ INTENT = QosIntent(
         4: QueueIntent(profiles=(None, None, DROP)),
         2: QueueIntent(profiles=(MARK, None, None), limit="20 kB"),
     },
-)  # fmt: skip
+)
 CLASS = (
     "tc class change dev s1-h1 parent 1:1 classid 1:1{} htb rate 8bit ceil {} prio {} quantum 1514 burst 1514 cburst {}"
 )
@@ -165,8 +165,17 @@ def test_switches_that_do_as_intended_pass(inside: Callable[..., Any]) -> None:
     rows = inside(as_intended, within_s=WITHIN_S)
     assert deviating(rows) == set(), told(rows)
     checks = {row["check"] for row in rows[:-1] if row["verdict"] == "ok"}
-    assert checks >= {"reachability", "DSCP → queue", "DSCP by counters", "strict priority", "drop curve",
-                      "mark curve", "tail limit", "selective drop", "rate"}, told(rows)  # fmt: skip
+    assert checks >= {
+        "reachability",
+        "DSCP → queue",
+        "DSCP by counters",
+        "strict priority",
+        "drop curve",
+        "mark curve",
+        "tail limit",
+        "selective drop",
+        "rate",
+    }, told(rows)
     assert len({row["where"] for row in rows[:-1] if row["check"] == "rate"}) == 8, "each link in each direction"
 
 
@@ -201,8 +210,14 @@ def sprayed() -> list[dict[str, Any]]:
     with Fabric(graph, intent, seed=1, host_settings=HostSettings()) as fabric:
         found = rows_of(graph, fabric, intent)
         wrong = intent.model_copy(update={"switch_load_balancing": {"l1": "flow-hash", "l2": "per-packet"}})
-        return [*found[:-1], *({**row, "check": "swapped"} for row in rows_of(graph, fabric, wrong)[:-1]
-                               if row["check"] == "load balancing")]  # fmt: skip
+        return [
+            *found[:-1],
+            *(
+                {**row, "check": "swapped"}
+                for row in rows_of(graph, fabric, wrong)[:-1]
+                if row["check"] == "load balancing"
+            ),
+        ]
 
 
 @pytest.mark.long
@@ -221,13 +236,25 @@ def test_splits_and_links_between_switches(inside: Callable[..., Any]) -> None:
 def test_the_command(tmp_path: Path) -> None:
     """From the shell: JSON on standard output, progress on standard error, a picture, the exit code of the rows."""
     experiment = {
-        "format": 1, "name": "tiny", "description": "x", "seed": 1, "repeats": 1,
-        "topology": {"kind": "star", "hosts": 3, "rate": "100 Mbit/s"}, "port_buffer": "40 kB",
+        "format": 1,
+        "name": "tiny",
+        "description": "x",
+        "seed": 1,
+        "repeats": 1,
+        "topology": {"kind": "star", "hosts": 3, "rate": "100 Mbit/s"},
+        "port_buffer": "40 kB",
         "scaling": {"lab_rate": "100 Mbit/s"},
-        "jobs": {"job": {"workload": "resnet50", "workers": ["h1", "h2"], "servers": ["h3"], "iterations": 2,
-                         "bucket": "40 kB"}},
+        "jobs": {
+            "job": {
+                "workload": "resnet50",
+                "workers": ["h1", "h2"],
+                "servers": ["h3"],
+                "iterations": 2,
+                "bucket": "40 kB",
+            }
+        },
         "schemes": [{"scheme": "dlcp", "label": "DLCP", "knobs": {"priority_queues": 1}}],
-    }  # fmt: skip
+    }
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump(experiment))
     command = [sys.executable, "-m", "dlcp.cli.main", "switch", "verify", str(path), "--json", "--plot", "curves.png"]

@@ -294,9 +294,7 @@ def test_a_closed_endpoint_says_so_and_closes_twice() -> None:
 
 def test_a_port_in_use_is_an_error_with_its_number() -> None:
     with endpoint(0) as a, pytest.raises(TransportError, match=f"port {a.port}"):
-        DlcpEndpoint(
-            1, LOOPBACK, a.port, {}, TransportSettings(kind="dlcp"), job_cookie=1, link_rate_bps=1e9
-        )  # fmt: skip
+        DlcpEndpoint(1, LOOPBACK, a.port, {}, TransportSettings(kind="dlcp"), job_cookie=1, link_rate_bps=1e9)
 
 
 # R95

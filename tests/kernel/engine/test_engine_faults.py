@@ -43,9 +43,7 @@ with DlcpEndpoint(1, "127.0.0.1", 0, {0: ("127.0.0.1", port)}, settings, job_coo
 
 def endpoint(rank: int, address: str = LOOPBACK, *, rate_bps: float = SLOW_BPS, silence_s: float) -> DlcpEndpoint:
     settings = TransportSettings(kind="dlcp")
-    made = DlcpEndpoint(
-        rank, address, 0, {}, settings, job_cookie=5, link_rate_bps=rate_bps, silence_s=silence_s
-    )  # fmt: skip
+    made = DlcpEndpoint(rank, address, 0, {}, settings, job_cookie=5, link_rate_bps=rate_bps, silence_s=silence_s)
     made.declare(0, ELEMENTS, queue=3)
     return made
 

@@ -22,12 +22,26 @@ def test_a_blocked_socket_harms_neither_memory_nor_liveness(tmp_path: Path, sani
     sources = [path for path in NATIVE.rglob("*.c") if path.name not in WITHOUT_ENGINE and ".bpf." not in path.name]
     subprocess.run(
         [
-            "gcc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", f"-fsanitize={sanitizers}",
-            "-fno-sanitize-recover=all", *INCLUDES, HERE / "engine_blocked.c", *sources, "-Wl,--wrap=sendmsg",
-            "-lm", "-pthread", "-o", program,
+            "gcc",
+            "-std=gnu11",
+            "-O1",
+            "-g",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            f"-fsanitize={sanitizers}",
+            "-fno-sanitize-recover=all",
+            *INCLUDES,
+            HERE / "engine_blocked.c",
+            *sources,
+            "-Wl,--wrap=sendmsg",
+            "-lm",
+            "-pthread",
+            "-o",
+            program,
         ],
         check=True,
-    )  # fmt: skip
+    )
     # ThreadSanitizer wants its memory where address space randomisation does not put it
     command = ["setarch", "--addr-no-randomize", str(program)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

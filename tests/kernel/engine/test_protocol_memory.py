@@ -12,8 +12,14 @@ import pytest
 HERE = Path(__file__).parent
 NATIVE = HERE.parents[2] / "testbed" / "native"
 WITH_SOCKETS = {
-    "engine.c", "datagrams.c", "sockets.c", "traffic_lanes.c", "traffic_source.c", "traffic_sink.c", "blast.c",
-}  # fmt: skip
+    "engine.c",
+    "datagrams.c",
+    "sockets.c",
+    "traffic_lanes.c",
+    "traffic_source.c",
+    "traffic_sink.c",
+    "blast.c",
+}
 WRAPPED = ("malloc", "calloc", "realloc", "free")
 STASH_BYTES = 1 << 20
 """As protocol_memory.c configures it."""

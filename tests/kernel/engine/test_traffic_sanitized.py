@@ -19,12 +19,24 @@ def test_plans_strangers_and_ends_harm_no_memory(tmp_path: Path, sanitizers: str
     program = tmp_path / "traffic_checked"
     subprocess.run(
         [
-            "gcc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", f"-fsanitize={sanitizers}",
-            "-fno-sanitize-recover=all", *INCLUDES, HERE / "traffic_checked.c", *sorted(NATIVE.rglob("traffic_*.c")),
-            "-pthread", "-o", program,
+            "gcc",
+            "-std=gnu11",
+            "-O1",
+            "-g",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            f"-fsanitize={sanitizers}",
+            "-fno-sanitize-recover=all",
+            *INCLUDES,
+            HERE / "traffic_checked.c",
+            *sorted(NATIVE.rglob("traffic_*.c")),
+            "-pthread",
+            "-o",
+            program,
         ],
         check=True,
-    )  # fmt: skip
+    )
     # ThreadSanitizer wants its memory where address space randomisation does not put it
     command = ["setarch", "--addr-no-randomize", str(program)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -37,10 +37,21 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobSpec]:
         (folder / "linear").mkdir()
         (folder / "linear" / "__init__.py").write_text(package, encoding="utf-8")
         yield JobSpec(
-            name="job", kind="training", workers=("h1", "h2"), servers=("s1",), iterations=30, warmup_iterations=1,
-            bucket_bytes=40_000, seed=3, layers=(LayerWork(name="only", elements=64),), script=SCRIPT, batch=32,
-            learning_rate=1.0, momentum=0.5, evaluations=3,
-        )  # fmt: skip
+            name="job",
+            kind="training",
+            workers=("h1", "h2"),
+            servers=("s1",),
+            iterations=30,
+            warmup_iterations=1,
+            bucket_bytes=40_000,
+            seed=3,
+            layers=(LayerWork(name="only", elements=64),),
+            script=SCRIPT,
+            batch=32,
+            learning_rate=1.0,
+            momentum=0.5,
+            evaluations=3,
+        )
     for name in [name for name in sys.modules if name.endswith(Path(SCRIPT).stem)]:
         del sys.modules[name]
     scripts._warm.discard(SCRIPT)

@@ -100,9 +100,12 @@ def _overlaps(store: Any, rank: int, size: int) -> Any:
     open_group(store, rank, size, "gloo")
     model = torch.nn.Sequential(torch.nn.Linear(100, 100), torch.nn.ReLU(), torch.nn.Linear(100, 10))
     optimizer = dlcp.DlcpOptimizer(
-        model, lambda params: _Held(params, lr=0.05), servers=[0, 0, 0], bucket_bytes=20_000,
+        model,
+        lambda params: _Held(params, lr=0.05),
+        servers=[0, 0, 0],
+        bucket_bytes=20_000,
         options=dlcp.DlcpOptions(**EXACT),
-    )  # fmt: skip
+    )
     *front, last = optimizer._tensors
     assert last.server not in [tensor.server for tensor in front], "the server that is held holds nothing of the front"
     model[0].register_forward_hook(lambda *_: _Held.passed.set())

@@ -43,10 +43,17 @@ def test_what_is_over_is_told__when_the_next_all_reduce_in_turn_cannot_begin() -
             watched = (_BreaksLater if rank == 0 else WatchedEndpoint)(endpoint, alarm)
             reducers.append(
                 Reducer(
-                    watched, rank, 2, bound=RELIABLE, holes="zero", average=False, must_arrive_below_packets=8,
-                    timeout_s=WITHIN_S, name="test",
+                    watched,
+                    rank,
+                    2,
+                    bound=RELIABLE,
+                    holes="zero",
+                    average=False,
+                    must_arrive_below_packets=8,
+                    timeout_s=WITHIN_S,
+                    name="test",
                 )
-            )  # fmt: skip
+            )
         spans = (Span(ELEMENTS, 3, False),)
         outcomes = [[one.start(torch.ones(ELEMENTS), spans) for _ in range(SLOTS + 1)] for one in reducers]
         first, *_, last = outcomes[0]
@@ -122,9 +129,16 @@ def test_numbers_for_shapes__a_reducer_of_many_ranks_takes_three_a_slot(monkeypa
 def _reducer(endpoint: Any, rank: int, size: int = 2) -> Reducer:
     watched = WatchedEndpoint(endpoint, Alarm(rank, 1, "127.0.0.1"))  # neither hears of the other
     return Reducer(
-        watched, rank, size, bound=RELIABLE, holes="zero", average=False, must_arrive_below_packets=8,
-        timeout_s=WITHIN_S, name="test",
-    )  # fmt: skip
+        watched,
+        rank,
+        size,
+        bound=RELIABLE,
+        holes="zero",
+        average=False,
+        must_arrive_below_packets=8,
+        timeout_s=WITHIN_S,
+        name="test",
+    )
 
 
 def _sums(reducers: list[Reducer], elements: int) -> list[float]:

@@ -45,9 +45,14 @@ def test_the_readmes_line__trains_and_its_gradients_went_over_dlcp() -> None:
 def _run(store: Any, rank: int, size: int, script: str) -> str:
     """The script as a process of torchrun runs it: the environment says where the others are."""
     os.environ |= {
-        "RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "MASTER_ADDR": store.host,
-        "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0",
-    }  # fmt: skip
+        "RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_RANK": str(rank),
+        "MASTER_ADDR": store.host,
+        "MASTER_PORT": str(store.port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+    }
     sys.argv = [script, str(STEPS)]
     sys.path.insert(0, str(ROOT / "workloads"))
     said = io.StringIO()

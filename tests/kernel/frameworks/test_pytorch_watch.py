@@ -109,11 +109,14 @@ def test_rank_0_and_its_store_die__and_each_survivor_says_one_sentence(tmp_path:
     common = {**os.environ, "WORLD_SIZE": "3", "MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(port)}
     children = [
         subprocess.Popen(
-            [sys.executable, script], env={**common, "RANK": str(rank)}, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True,
+            [sys.executable, script],
+            env={**common, "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for rank in range(3)
-    ]  # fmt: skip
+    ]
     said = [child.communicate(timeout=60) for child in children]
     for out, err in said[1:]:
         assert out.count("rank 0 is gone") == 1
@@ -200,10 +203,18 @@ def test_who_leaves__is_missed_only_by_those_who_want_more_of_it() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        b"", b"\n", b"nonsense\n", b"7\n", b"[" * 5000 + b"\n", b"x" * 200_000, b'{"cookie": 77}\n',
-        b'{"cookie": 78, "rank": 1}\n', b'{"cookie": 77, "rank": 0}\n', b'{"rank": 1, "cause": "forged"}\n',
+        b"",
+        b"\n",
+        b"nonsense\n",
+        b"7\n",
+        b"[" * 5000 + b"\n",
+        b"x" * 200_000,
+        b'{"cookie": 77}\n',
+        b'{"cookie": 78, "rank": 1}\n',
+        b'{"cookie": 77, "rank": 0}\n',
+        b'{"rank": 1, "cause": "forged"}\n',
     ],
-)  # fmt: skip
+)
 def test_a_stranger__is_not_listened_to_and_harms_nobody(line: bytes) -> None:
     group = alarms(2)
     try:

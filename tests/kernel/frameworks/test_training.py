@@ -64,9 +64,14 @@ def spec(
     content = yaml.safe_load(path.read_text()) | {"compute": compute}
     workload = TypeAdapter(Workload).validate_python(content)
     job = Job(
-        workload="fashion-mnist-cnn", workers=("h1", "h2"), servers=() if pattern == "ring" else ("h3",),
-        pattern=pattern, iterations=STEPS, bucket=40_000, evaluations=3,
-    )  # fmt: skip
+        workload="fashion-mnist-cnn",
+        workers=("h1", "h2"),
+        servers=() if pattern == "ring" else ("h3",),
+        pattern=pattern,
+        iterations=STEPS,
+        bucket=40_000,
+        evaluations=3,
+    )
     scaling = Scaling(lab_rate="10 Gbit/s", byte_scale=byte_scale, time_dilation=time_dilation)
     return plan_job("real", job, workload, scaling, seed=3)
 
@@ -192,10 +197,11 @@ def test_initial_parameters__follow_from_the_seed_alone() -> None:
 def test_order__workers_share_an_epoch_without_overlap() -> None:
     count, workers, batch = 1000, 4, 25
     epoch, following = (
-        np.concatenate([order(7, worker, workers, batch, count, first + step)
-                        for step in range(10) for worker in range(workers)])
+        np.concatenate(
+            [order(7, worker, workers, batch, count, first + step) for step in range(10) for worker in range(workers)]
+        )
         for first in (0, 10)
-    )  # fmt: skip
+    )
     assert sorted(epoch) == list(range(count))
     assert sorted(following) == list(range(count))
     assert not np.array_equal(epoch, following)

@@ -88,8 +88,11 @@ def test_the_shipped_figures_are_those_of_the_page_that_their_words_name() -> No
     assert named is not None
     shown = subprocess.run(
         ["git", "-c", f"safe.directory={REPOSITORY}", "-C", str(REPOSITORY), "show", f"{named[1]}:analysis/RESULTS.md"],
-        capture_output=True, text=True, check=False, timeout=30,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
     if shown.returncode:
         pytest.skip(f"this checkout has no commit {named[1]}; git fetch --unshallow brings it")
     with (analysis / "before.csv").open(newline="", encoding="utf-8") as file:
@@ -104,8 +107,9 @@ def test_the_shipped_figures_are_those_of_the_page_that_their_words_name() -> No
         line = re.search(
             rf"^\| {experiment} \| {job} \| [^|]* \| [^|]* \| {row['label']} \| {re.escape(row['rival'])} "
             r"\| (\S+) % \[(\S+), (\S+)\] \| (\S+) % \|",
-            shown.stdout.replace("−", "-"), re.MULTILINE,
-        )  # fmt: skip
+            shown.stdout.replace("−", "-"),
+            re.MULTILINE,
+        )
         assert line is not None, f"{experiment}, {job}, {row['label']}: no such row on that page"
         assert [float(figure) for figure in line.groups()[:3]] == [gain, low, high]
         assert float(line[4]) == pytest.approx(most, abs=0.101), f"{experiment}, {job}: {rival['label']} over its ideal"

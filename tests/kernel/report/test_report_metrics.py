@@ -21,9 +21,19 @@ from dlcp.report.data.self_checks import losses, problems, replicas
 
 
 def result(**fields: Any) -> RunResult:
-    given = {"run_id": "a", "experiment": "tiny", "scheme": "dlcp",
-             "is_dlcp": True, "label": "DLCP", "job": "j", "repeat": 0,
-             "seed": 1, "substrate": "emulate", "status": "ok", "jct_s": 12.0}  # fmt: skip
+    given = {
+        "run_id": "a",
+        "experiment": "tiny",
+        "scheme": "dlcp",
+        "is_dlcp": True,
+        "label": "DLCP",
+        "job": "j",
+        "repeat": 0,
+        "seed": 1,
+        "substrate": "emulate",
+        "status": "ok",
+        "jct_s": 12.0,
+    }
     return RunResult.model_validate(given | fields)
 
 
@@ -34,13 +44,21 @@ def rows(table: str, *given: dict[str, Any]) -> dict[str, list[Any]]:
 
 
 def message(leg: str = "push", *, bytes: int = 1000, lost: int = 0, bound: float = 0.1, **more: Any) -> dict[str, Any]:
-    return {"leg": leg, "bytes": bytes, "lost_bytes": lost, "delivered_bytes": bytes - lost, "loss_bound": bound,
-            **more}  # fmt: skip
+    return {
+        "leg": leg,
+        "bytes": bytes,
+        "lost_bytes": lost,
+        "delivered_bytes": bytes - lost,
+        "loss_bound": bound,
+        **more,
+    }
 
 
 def test_run_metrics__iterations_leave_warm_up_out(tmp_path: Path) -> None:
-    iterations = [{"iteration": i, "worker": "h1", "start_s": 10.0 * i, "end_s": 10.0 * i + 1 + i,
-                   "exposed_comm_s": 0.1 * i} for i in range(1, 21)]  # fmt: skip
+    iterations = [
+        {"iteration": i, "worker": "h1", "start_s": 10.0 * i, "end_s": 10.0 * i + 1 + i, "exposed_comm_s": 0.1 * i}
+        for i in range(1, 21)
+    ]
     warmup = {"iteration": 0, "warmup": True, "end_s": 99.0, "exposed_comm_s": 99.0}
     write_run(tmp_path / "a", result(), {"iterations": rows("iterations", warmup, *iterations)})
     found = run_metrics(load(tmp_path)).iloc[0]
@@ -98,17 +116,27 @@ def test_run_metrics__a_result_of_format_1_does_not_know_its_lost_energy(tmp_pat
 def test_replicas__are_not_compared_where_a_pull_lost_something(tmp_path: Path, pattern: str, compared: int) -> None:
     """Pulls of iterations 1 and 2 might lose something, that of 2 did; a transpose does not recover from it."""
     iterations = [{"iteration": i, "worker": f"h{w}", "parameters_crc32": 9 * i + w} for i in (1, 2, 3) for w in (1, 2)]
-    pulls = [message("pull", bound=0.01, iteration=1), message("pull", bound=0.01, lost=5, iteration=2),
-             message("pull", bound=0.0, iteration=3), message(bound=0.1, lost=9, iteration=3)]  # fmt: skip
-    write_run(tmp_path / "a", result(run={"job": {"pattern": pattern}}),
-              {"iterations": rows("iterations", *iterations), "messages": rows("messages", *pulls)})  # fmt: skip
+    pulls = [
+        message("pull", bound=0.01, iteration=1),
+        message("pull", bound=0.01, lost=5, iteration=2),
+        message("pull", bound=0.0, iteration=3),
+        message(bound=0.1, lost=9, iteration=3),
+    ]
+    write_run(
+        tmp_path / "a",
+        result(run={"job": {"pattern": pattern}}),
+        {"iterations": rows("iterations", *iterations), "messages": rows("messages", *pulls)},
+    )
     row = replicas(load(tmp_path)).iloc[0]
     assert (row["iterations"], row["differing"]) == (compared, compared)
 
 
 def test_run_metrics__drops_and_marks_are_of_offered_and_enqueued_packets(tmp_path: Path) -> None:
-    ports = rows("ports", {"queue": 6, "enqueued_packets": 80, "dropped_wred_packets": 10, "marked_ce_packets": 20},
-                 {"queue": 0, "enqueued_packets": 0, "dropped_tail_packets": 7, "dropped_loss_packets": 3})  # fmt: skip
+    ports = rows(
+        "ports",
+        {"queue": 6, "enqueued_packets": 80, "dropped_wred_packets": 10, "marked_ce_packets": 20},
+        {"queue": 0, "enqueued_packets": 0, "dropped_tail_packets": 7, "dropped_loss_packets": 3},
+    )
     write_run(tmp_path / "a", result(), {"ports": ports})
     found = run_metrics(load(tmp_path)).iloc[0]
     assert found["dropped_share"] == pytest.approx(20 / 100)
@@ -123,12 +151,16 @@ def test_run_metrics__ideal_ratios(tmp_path: Path) -> None:
 
 
 def test_run_metrics__time_to_the_accuracy_that_every_trusted_run_reached(tmp_path: Path) -> None:
-    for name, status, accuracies in (("a", "ok", (0.5, 0.8, 0.9)), ("b", "ok", (0.4, 0.7, 0.6)),
-                                     ("c", "suspect", (0.1, 0.1, 0.2))):  # fmt: skip
+    for name, status, accuracies in (
+        ("a", "ok", (0.5, 0.8, 0.9)),
+        ("b", "ok", (0.4, 0.7, 0.6)),
+        ("c", "suspect", (0.1, 0.1, 0.2)),
+    ):
         curve = [{"step": i, "time_s": 10.0 * (i + 1), "accuracy": one} for i, one in enumerate(accuracies)]
         repeat = "abc".index(name)
-        write_run(tmp_path / name, result(run_id=name, repeat=repeat, status=status),
-                  {"training": rows("training", *curve)})  # fmt: skip
+        write_run(
+            tmp_path / name, result(run_id=name, repeat=repeat, status=status), {"training": rows("training", *curve)}
+        )
     found = run_metrics(load(tmp_path)).set_index("run_id")
     assert found["final_accuracy"].to_dict() == pytest.approx({"a": 0.9, "b": 0.6, "c": 0.2})
     assert found.loc["a", "time_to_accuracy_s"] == pytest.approx(10 + 10 * (0.7 - 0.5) / 0.3)
@@ -155,8 +187,11 @@ def test_losses__name_every_message_beyond_its_own_bound(tmp_path: Path) -> None
 
 
 def test_replicas__tell_when_workers_end_an_iteration_apart(tmp_path: Path) -> None:
-    found = [{"iteration": i, "worker": worker, "parameters_crc32": 7 + i + (i == 2 and worker == "h2")}
-             for i in range(4) for worker in ("h1", "h2")]  # fmt: skip
+    found = [
+        {"iteration": i, "worker": worker, "parameters_crc32": 7 + i + (i == 2 and worker == "h2")}
+        for i in range(4)
+        for worker in ("h1", "h2")
+    ]
     write_run(tmp_path / "a", result(), {"iterations": rows("iterations", *found)})
     row = replicas(load(tmp_path)).iloc[0]
     assert (row["iterations"], row["differing"]) == (4, 1)

@@ -37,11 +37,17 @@ def fine(run: Run, directory: Path, **changes: Any) -> RunResult:
     for table in TABLES:
         write_rows(directory, table, [])
     return RunResult(
-        run_id=run.id, experiment=run.experiment.name, scheme=run.scheme.scheme,
-        is_dlcp=run.scheme.scheme.startswith("dlcp"), label=run.scheme.label,
-        job=run.job_name, repeat=run.repeat, seed=run.seed, substrate=run.substrate,
+        run_id=run.id,
+        experiment=run.experiment.name,
+        scheme=run.scheme.scheme,
+        is_dlcp=run.scheme.scheme.startswith("dlcp"),
+        label=run.scheme.label,
+        job=run.job_name,
+        repeat=run.repeat,
+        seed=run.seed,
+        substrate=run.substrate,
         **({"status": "ok", "jct_s": 1.0} | changes),
-    )  # fmt: skip
+    )
 
 
 class Scripted:

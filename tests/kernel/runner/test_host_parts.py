@@ -81,9 +81,9 @@ SETTINGS: dict[str, Any] = {
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Module dlcp_host, as a host would load it."""
-    monkeypatch.setattr(ansible.module_utils, "__path__", [
-        *ansible.module_utils.__path__, str(PLUGINS / "module_utils")
-    ])  # fmt: skip
+    monkeypatch.setattr(
+        ansible.module_utils, "__path__", [*ansible.module_utils.__path__, str(PLUGINS / "module_utils")]
+    )
     monkeypatch.syspath_prepend(str(PLUGINS / "modules"))
     return importlib.import_module("dlcp_host")
 
@@ -162,8 +162,12 @@ def test_what_a_nic_refuses_is_an_error_and_nothing_stays(nic: Any, module: Any)
 def test_a_tool_that_breaks_keeps_no_other_setting_from_going_back(nic: Any, module: Any, stub: Any) -> None:
     """dcb answers in no JSON from the first pause that it is told of; the ring is written before it."""
     nic(check=True, **SETTINGS)
-    stub("dcb", DCB.replace('elif what == "pfc":', 'elif what == "pfc":\n    state["torn"] = 1', 1)
-         .replace("print(json.dumps(", 'print("{" if state.get("torn") else json.dumps('))  # fmt: skip
+    stub(
+        "dcb",
+        DCB.replace('elif what == "pfc":', 'elif what == "pfc":\n    state["torn"] = 1', 1).replace(
+            "print(json.dumps(", 'print("{" if state.get("torn") else json.dumps('
+        ),
+    )
     with pytest.raises(module.Failed, match="the host is NOT as before: Expecting property name"):
         nic(rings={"rx": 1024}, pfc=[3])
     assert nic.told()[0]["rings"]["rx"] == 512
@@ -177,10 +181,16 @@ def test_a_command_without_an_end_is_refused(module: Any) -> None:
         part.must(["/nowhere/tool"])
 
 
-@pytest.mark.parametrize("settings", [
-    {"congestion_control": "cubic via 198.18.0.1"}, {"trust": "dscp order; reboot"}, {"rings": {"rx": "1; x"}},
-    {"mtu": "large"}, {"pfc": 3},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"congestion_control": "cubic via 198.18.0.1"},
+        {"trust": "dscp order; reboot"},
+        {"rings": {"rx": "1; x"}},
+        {"mtu": "large"},
+        {"pfc": 3},
+    ],
+)
 def test_words_that_are_none_are_found_before_anything(module: Any, nic: Any, settings: dict[str, Any]) -> None:
     nic(check=True, **SETTINGS)
     before = nic.told()
@@ -193,9 +203,7 @@ def test_without_any_tool_everything_is_skipped_with_its_reason(module: Any, stu
     said = {"state": "applied", "layer": "host", "interface": "eth9", "saved": str(tmp_path / "host.json")}
     rows = module._done({**said, "settings": SETTINGS}, check=False)
     assert {row["status"] for row in rows} == {"skipped"}
-    assert {row["reason"] for row in rows} == {
-        f"{tool} is not installed" for tool in ("chronyc", "ethtool", "dcb")
-    }  # fmt: skip
+    assert {row["reason"] for row in rows} == {f"{tool} is not installed" for tool in ("chronyc", "ethtool", "dcb")}
     assert not json.loads((tmp_path / "host.json").read_text())["first"], "there is nothing to put back"
 
 

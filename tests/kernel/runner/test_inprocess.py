@@ -55,9 +55,14 @@ def data() -> None:
 
 def ready_with(folder: Path, *schemes: dict[str, Any], **changes: Any) -> Ready:
     job = {
-        "workload": "fashion-mnist-mlp", "workers": ["h1", "h2", "h3"], "servers": ["h4"], "iterations": ITERATIONS,
-        "bucket": "110 kB", "byte_scaled": False, "evaluations": 2,
-    }  # fmt: skip
+        "workload": "fashion-mnist-mlp",
+        "workers": ["h1", "h2", "h3"],
+        "servers": ["h4"],
+        "iterations": ITERATIONS,
+        "bucket": "110 kB",
+        "byte_scaled": False,
+        "evaluations": 2,
+    }
     named = [{"scheme": "masked", "label": f"label {i}", "knobs": knobs} for i, knobs in enumerate(schemes)]
     content = document(jobs={"mlp": job}, repeats=1, schemes=named, **changes)
     return ready(write(folder, content))

@@ -200,14 +200,20 @@ def test_the_idle_round_trip_is_store_and_forward(tmp_path: Path) -> None:
 
 def test_the_idle_round_trip_takes_the_slowest_of_the_shortest_paths(tmp_path: Path) -> None:
     topology = {
-        "kind": "graph", "hosts": ["h1", "h2", "h3", "h4"], "switches": ["a", "slow", "fast", "b"],
+        "kind": "graph",
+        "hosts": ["h1", "h2", "h3", "h4"],
+        "switches": ["a", "slow", "fast", "b"],
         "links": [
-            {"a": "h1", "b": "a", "rate": "100 Mbit/s"}, {"a": "h2", "b": "a", "rate": "100 Mbit/s"},
-            {"a": "h3", "b": "b", "rate": "100 Mbit/s"}, {"a": "h4", "b": "b", "rate": "100 Mbit/s"},
-            {"a": "a", "b": "fast", "rate": "100 Mbit/s"}, {"a": "fast", "b": "b", "rate": "100 Mbit/s"},
-            {"a": "a", "b": "slow", "rate": "10 Mbit/s", "delay": "3 ms"}, {"a": "slow", "b": "b", "rate": "10 Mbit/s"},
+            {"a": "h1", "b": "a", "rate": "100 Mbit/s"},
+            {"a": "h2", "b": "a", "rate": "100 Mbit/s"},
+            {"a": "h3", "b": "b", "rate": "100 Mbit/s"},
+            {"a": "h4", "b": "b", "rate": "100 Mbit/s"},
+            {"a": "a", "b": "fast", "rate": "100 Mbit/s"},
+            {"a": "fast", "b": "b", "rate": "100 Mbit/s"},
+            {"a": "a", "b": "slow", "rate": "10 Mbit/s", "delay": "3 ms"},
+            {"a": "slow", "b": "b", "rate": "10 Mbit/s"},
         ],
-    }  # fmt: skip
+    }
     ready = small(tmp_path, topology=topology)
     bits = (1514 + 64) * 8
     assert idle_rtt_s(ready.experiment.topology.graph) == pytest.approx(2 * bits / 1e8 + 2 * bits / 1e7 + 2 * 0.003)
@@ -249,11 +255,17 @@ def test_the_outline_as_data_is_json(tmp_path: Path) -> None:
 def result_of(cell: object, **changes: object) -> RunResult:
     run = cell.run  # type: ignore[attr-defined]
     facts: dict[str, object] = {
-        "run_id": run.id, "experiment": run.experiment.name, "scheme": run.scheme.scheme,
+        "run_id": run.id,
+        "experiment": run.experiment.name,
+        "scheme": run.scheme.scheme,
         "is_dlcp": run.scheme.scheme.startswith("dlcp"),
         "label": run.scheme.label,
-        "job": run.job_name, "repeat": run.repeat, "seed": run.seed, "substrate": run.substrate, "status": "ok",
-    }  # fmt: skip
+        "job": run.job_name,
+        "repeat": run.repeat,
+        "seed": run.seed,
+        "substrate": run.substrate,
+        "status": "ok",
+    }
     return RunResult.model_validate(facts | changes)
 
 

@@ -104,8 +104,12 @@ def test_a_plan_that_no_agent_can_hold__fails_with_its_size(zygote: Zygote, tmp_
     many: dict[str, Any] = spec.model_dump() | {"horizon_s": 1e7}
     with agents(zygote, HOSTS) as started:
         session = BackgroundSession(
-            started, TrafficSpec.model_validate(many | {"entries": many["entries"][1:2]}), ADDRESSES, tos=[0], cookie=5,
+            started,
+            TrafficSpec.model_validate(many | {"entries": many["entries"][1:2]}),
+            ADDRESSES,
+            tos=[0],
+            cookie=5,
             directory=tmp_path,
-        )  # fmt: skip
+        )
         with pytest.raises(AgentError, match="is the most"):
             session.prepare()

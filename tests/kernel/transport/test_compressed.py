@@ -57,11 +57,16 @@ def train(endpoints: list[Endpoint], job: CodedJob) -> tuple[list[list[Floats]],
         server.expect_first()
     workers = [
         CompressedWorker(
-            boxes[rank], job, job.compressors(rank, SEED, OPTIMIZER.momentum), server_ranks, initial(elements),
-            job.update(OPTIMIZER), stall_timeout_s=10,
+            boxes[rank],
+            job,
+            job.compressors(rank, SEED, OPTIMIZER.momentum),
+            server_ranks,
+            initial(elements),
+            job.update(OPTIMIZER),
+            stall_timeout_s=10,
         )
         for rank in worker_ranks
-    ]  # fmt: skip
+    ]
 
     def work(rank: int) -> list[Floats]:
         worker, found = workers[rank], []
@@ -88,12 +93,18 @@ def reference(job: CodedJob) -> tuple[list[Floats], Counter[tuple[int, Leg, int]
     parameters = initial(elements)
     benches = [
         Bench(
-            job.compression.method, tensor.elements, WORKERS, momentum=OPTIMIZER.momentum, iterations=ITERATIONS,
-            fixed=job.settings.kind != "tcp", tensor=number, seed=SEED,
+            job.compression.method,
+            tensor.elements,
+            WORKERS,
+            momentum=OPTIMIZER.momentum,
+            iterations=ITERATIONS,
+            fixed=job.settings.kind != "tcp",
+            tensor=number,
+            seed=SEED,
             **known_knobs(job.compression.method, ratio=RATIO),
         )
         for number, tensor in enumerate(job.tensors)
-    ]  # fmt: skip
+    ]
     states = [optimizer.state(n, parameters[tensor.start : tensor.stop]) for n, tensor in enumerate(job.tensors)]
     found, messages = [], Counter[tuple[int, Leg, int]]()
     for iteration in range(ITERATIONS):
@@ -172,9 +183,14 @@ def test_worker__whose_server_is_gone_says_so() -> None:
         traffic = Traffic(1, 1, job.tensors, job.settings, ITERATIONS)
         (box,) = mailboxes([endpoints[0]], "parameter-server", traffic)
         worker = CompressedWorker(
-            box, alone, alone.compressors(0, SEED, 0.0), [1, 1], initial(job.tensors[-1].stop), OPTIMIZER,
+            box,
+            alone,
+            alone.compressors(0, SEED, 0.0),
+            [1, 1],
+            initial(job.tensors[-1].stop),
+            OPTIMIZER,
             stall_timeout_s=10,
-        )  # fmt: skip
+        )
         endpoints[1].close()
         worker.gradient_slot(0)[:] = 1
 

@@ -61,9 +61,17 @@ def spec_of(pattern: str, workers: int = 3) -> JobSpec:
     servers = ("s1", "s2") if pattern_of(pattern).has_servers else ()
     layers = (LayerWork(name="small", elements=500), LayerWork(name="large", elements=30_001))
     return JobSpec(
-        name="job", kind="profile", workers=hosts, servers=servers, pattern=pattern, iterations=4,
-        warmup_iterations=1, bucket_bytes=40_000, seed=3, layers=layers,
-    )  # fmt: skip
+        name="job",
+        kind="profile",
+        workers=hosts,
+        servers=servers,
+        pattern=pattern,
+        iterations=4,
+        warmup_iterations=1,
+        bucket_bytes=40_000,
+        seed=3,
+        layers=layers,
+    )
 
 
 def sends_what_it_says(pattern: str, settings: TransportSettings, folder: Path, workers: int = 3) -> None:

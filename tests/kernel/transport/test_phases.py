@@ -64,18 +64,24 @@ def played() -> tuple[list[Watched], list[PhaseServer], list[PhaseWorker]]:
         boxes = [Mailbox(one, terms) for one in watched]  # type: ignore[arg-type]
         servers = [
             PhaseServer(
-                boxes[rank], tensors, index, worker_ranks, np.zeros(elements, np.float32),
-                Sgd(0.1, 0.0, ITERATIONS), RULE, ITERATIONS, stall_timeout_s=10,
+                boxes[rank],
+                tensors,
+                index,
+                worker_ranks,
+                np.zeros(elements, np.float32),
+                Sgd(0.1, 0.0, ITERATIONS),
+                RULE,
+                ITERATIONS,
+                stall_timeout_s=10,
             )
             for index, rank in enumerate(server_ranks)
-        ]  # fmt: skip
+        ]
         workers = [
             PhaseWorker(
-                boxes[rank], tensors, server_ranks, np.zeros(elements, np.float32),
-                RULE, ITERATIONS, stall_timeout_s=10,
+                boxes[rank], tensors, server_ranks, np.zeros(elements, np.float32), RULE, ITERATIONS, stall_timeout_s=10
             )
             for rank in worker_ranks
-        ]  # fmt: skip
+        ]
         for server in servers:
             server.expect_first()
 

@@ -229,9 +229,15 @@ def test_credit__is_kept_whatever_comes_in_which_order(messages: list[tuple[int,
 SCALING = Scaling(lab_rate="10 Gbit/s", byte_scale=100)
 JOB = Job(workload="model", workers=("h1", "h2"), servers=("h3",), iterations=10, bucket="40 kB")
 MODEL = Profile(
-    kind="profile", name="model", source="made up", source_quality="derived", device="none", batch=1, parameters=1,
+    kind="profile",
+    name="model",
+    source="made up",
+    source_quality="derived",
+    device="none",
+    batch=1,
+    parameters=1,
     layers=({"name": "only", "parameters": 1, "forward": 0.0, "backward": 0.0},),
-)  # fmt: skip
+)
 
 
 def settings_of(name: str, **knobs: object) -> TransportSettings:
