@@ -125,5 +125,7 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
 
 IDEAL_OF = {"jct_s": "jct_s", "iteration_p50_s": "iteration_s"}
 """Metric → the figure of the ideal transport (RunResult.ideal) that it is held against."""
+REACHABLE_OF = {"jct_s": "reachable_jct_s"}
+"""Metric → the least that any transport could reach (RunResult.ideal; substrates/reachable.py)."""
 OVER_IDEAL = {"jct_s": "jct_over_ideal", "iteration_p50_s": "iteration_over_ideal"}
 """Metric → the same as a multiple of the ideal transport's, in which different jobs compare."""

@@ -215,22 +215,23 @@ class RunResult(BaseModel):
     """result.json. Written last: a directory without a valid one is not a finished run, nor is one whose tables are not
     those that it names.
 
-    run: what defines it (experiment, scheme, knobs, job, repeat, seed, substrate). regime: the scaling in words
-    and numbers, for every plot. traffic: bytes of gradients and parameters by transport ("dlcp", "tcp").
-    statistics: host → what its agent and transport counted; "background": what it sent and what arrived;
-    "faults": what was done to the fabric, when; "pfc": how often ports were paused. ideal: the
-    ideal transport's iteration time, job completion time, and the communication and compute that they follow from,
-    seconds; bytes_share, where gradients are compressed: what of their bytes travels, which is all that this ideal
-    moves. jct_s: first iteration's start to last worker's end. intended, effective: what switches and hosts should
-    do and do, in one shape. costs: None = unknown (an older result). tuning: the record of the search that found knobs
-    for this job (model.loading.search_record.Search), empty when none did. tenants: job → what became of
-    it. extra: what a scheme tells of itself beyond all this, topic → host → what: phases (DBLP's servers: iteration →
-    the share that pushes to it might lose from there on), stage_times (OptiReduce's workers: leg → tB and tC in seconds
-    and x, at the end).
-    degradations: what a switch cannot do of what it should, and does instead, a line each.
-    fidelity: monitor → {value, bound, unit, ok, meaning, source}. unwatched: monitor → why it was not watched there.
-    tables: table → size and checksum of its file; all that the run wrote, and no other. Empty in results before format
-    TABLES_RECORDED_SINCE. is_dlcp: whether the scheme is DLCP, a part or a variant of it, and so no rival of it.
+    run: what defines it (experiment, scheme, knobs, job, repeat, seed, substrate). regime: the scaling in words and
+    numbers, for every plot. traffic: bytes of gradients and parameters by transport ("dlcp", "tcp"). statistics:
+    host → what its agent and transport counted; "background": what it sent and what arrived; "faults": what was
+    done to the fabric, when; "pfc": how often ports were paused. ideal: the ideal transport's iteration time, job
+    completion time, and the communication and compute that they follow from, seconds; reachable_jct_s: the least
+    completion time that any transport could have (substrates/reachable.py), in results made since there is one;
+    bytes_share, where gradients are compressed: what of their bytes travels, which is all that this ideal moves.
+    jct_s: first iteration's start to last worker's end. intended, effective: what switches and hosts should do and
+    do, in one shape. costs: None = unknown (an older result). tuning: the record of the search that found knobs for
+    this job (model.loading.search_record.Search), empty when none did. tenants: job → what became of it. extra:
+    what a scheme tells of itself beyond all this, topic → host → what: phases (DBLP's servers: iteration → the
+    share that pushes to it might lose from there on), stage_times (OptiReduce's workers: leg → tB and tC in seconds
+    and x, at the end). degradations: what a switch cannot do of what it should, and does instead, a line each.
+    fidelity: monitor → {value, bound, unit, ok, meaning, source}. unwatched: monitor → why it was not watched
+    there. tables: table → size and checksum of its file; all that the run wrote, and no other. Empty in results
+    before format TABLES_RECORDED_SINCE. is_dlcp: whether the scheme is DLCP, a part or a variant of it, and so no
+    rival of it.
     """
 
     model_config = ConfigDict(extra="forbid")

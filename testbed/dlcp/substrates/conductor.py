@@ -29,6 +29,7 @@ from dlcp.model.units import show_fraction
 from dlcp.patterns import pattern_of
 from dlcp.substrates import fidelity, result_audit
 from dlcp.substrates.ideal import ideal_communication_s, ideal_iteration_s, transfers_of, transfers_seen
+from dlcp.substrates.reachable import reachable_jct_s
 from dlcp.substrates.run_plan import RunPlan
 from dlcp.transport.contract.codepoint import tos_of_queue
 
@@ -329,11 +330,13 @@ class Conductor:
         compressed = part.settings.compression is not None
         transfers = transfers_seen(job.messages, spec.iterations) if compressed else transfers_of(spec, part.settings)
         iteration_s = ideal_iteration_s(self._plan.graph, transfers, compute_s)
+        reachable_s = reachable_jct_s(self._plan.graph, spec, part.settings, compute_s)
         return {
             "iteration_s": iteration_s,
             "jct_s": iteration_s * spec.iterations,
             "communication_s": ideal_communication_s(self._plan.graph, transfers),
             "compute_s": compute_s,
+            **({} if reachable_s is None else {"reachable_jct_s": reachable_s}),
         } | ({"bytes_share": sum(job.messages["bytes"]) / sum(job.messages["tensor_bytes"])} if compressed else {})
 
 

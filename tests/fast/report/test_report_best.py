@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from synthetic_results import write_run
 
 from dlcp.model.experiment import Expectation
-from dlcp.model.metrics import BEST_OTHER
+from dlcp.model.metrics import BEST_OTHER, METRICS
 from dlcp.model.result import RunResult
 from dlcp.report import report
 from dlcp.report.analysis.best import best_other, over_tcp_of
@@ -24,7 +25,8 @@ from dlcp.report.analysis.repeats import unranked
 from dlcp.report.analysis.tables import speedups
 from dlcp.report.data.load import load
 from dlcp.report.data.statistics import mean_interval, repeats_to_rank
-from dlcp.report.output.results_md_tables import cost_table
+from dlcp.report.output.results_md_tables import cost_table, metric_table
+from dlcp.report.plots.job_comparison import draw_times
 
 
 def write(root: Path, times: dict[str, list[float]], **fields: object) -> Path:
@@ -55,6 +57,21 @@ def compared(root: Path, times: dict[str, list[float]], **fields: object) -> Com
 
 def around(mean: float, spread: float, seed: int, n: int = 5) -> list[float]:
     return list(mean * np.exp(np.random.default_rng(seed).normal(0, spread, n)))
+
+
+def test_headroom__ends_at_the_reachable_bound_where_results_have_it(tmp_path: Path) -> None:
+    times = {"tcp": around(8.0, 0.01, 1), "dlcp": around(7.0, 0.01, 2)}
+    older = compared(tmp_path / "older", times)
+    newer = compared(tmp_path / "newer", times, ideal={"jct_s": 5.0, "reachable_jct_s": 6.25})
+    (before,), (now,) = headroom(older), headroom(newer)
+    assert (before.gain, before.best_other) == (now.gain, now.best_other)
+    assert (before.most, now.most) == (pytest.approx(8.0 / 5 - 1, abs=0.01), pytest.approx(8.0 / 6.25 - 1, abs=0.01))
+    rows = [line for line in metric_table(newer, METRICS["jct_s"]) if line.startswith("| *")]
+    assert rows == ["| *ideal transport* | 5 |", "| *least of any transport* | 6.25 |"]
+    (job,) = newer.jobs
+    axes = Figure().subplots()
+    draw_times(axes, newer, job, METRICS["jct_s"])
+    assert {"least of any transport", "ideal transport"} <= {text.get_text() for text in axes.texts}
 
 
 def test_best_other__is_the_fastest_other_and_its_interval_is_wider_than_that_of_a_named_one(tmp_path: Path) -> None:

@@ -1,23 +1,24 @@
-"""Gain of a scheme over the best of the others, against the gain of a perfect transport."""
+"""Gain of a scheme over the best of the others, against the gain that any transport could reach."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlcp.model.metrics import METRICS
+from dlcp.model.metrics import METRICS, REACHABLE_OF
 from dlcp.report.analysis.best import best_other, ours_of, over_tcp_of
 from dlcp.report.analysis.comparison import Comparison, JobComparison
 from dlcp.report.data.formatting import show_number
+from dlcp.report.data.load import ideals_s_of
 
 
 @dataclass(frozen=True)
 class Headroom:
-    """One job and one scheme of DLCP's. gain, low, high: additional speed of the subject over the best other, as shares
-    (0.1 = 10 % faster); None where too few pairs carry an interval. most: what an ideal transport would add to the best
-    other. rival: the best other, and what is uncertain about it, in words. left_out: others with too few pairs to be
-    counted, of which any may be the best. verdict: "faster", "slower", "no clear difference", or "cannot tell": without
-    an interval, or because another that is not counted may be faster still. over_tcp: the same over the best of those
-    that TCP carries, in words; empty where there is none."""
+    """One job and one scheme of DLCP's. gain, low, high: additional speed of the subject over the best other, as
+    shares (0.1 = 10 % faster); None where too few pairs carry an interval. most: what any transport could add to
+    the best other. rival: the best other, and what is uncertain about it, in words. left_out: others with too few
+    pairs to be counted, of which any may be the best. verdict: "faster", "slower", "no clear difference", or
+    "cannot tell": without an interval, or because another that is not counted may be faster still. over_tcp: the
+    same over the best of those that TCP carries, in words; empty where there is none."""
 
     job: str
     subject: str
@@ -58,8 +59,6 @@ def _of(comparison: Comparison, job: JobComparison, label: str) -> Headroom | No
     best = best_other(comparison, job.job, subject=label)
     if not best.best or best.estimate.value is None:
         return None
-    over_ideal = job.estimates.get((best.best, "jct_over_ideal"))
-    most = over_ideal.value - 1 if over_ideal is not None and over_ideal.value is not None else None
     gain, low, high = (
         None if end is None else end - 1 for end in (best.estimate.value, best.estimate.low, best.estimate.high)
     )
@@ -75,12 +74,22 @@ def _of(comparison: Comparison, job: JobComparison, label: str) -> Headroom | No
         gain,
         low,
         high,
-        most,
+        _most(comparison, job, best.best),
         best.rival if sure else best.best,
         tuple(best.left_out) if sure else (),
         verdict,
         tcp.words if tcp.best else "",
     )
+
+
+def _most(comparison: Comparison, job: JobComparison, label: str) -> float | None:
+    """Return by how much a scheme's completion time is above the least that any transport could reach; where results
+    are older than that bound, above the ideal transport's."""
+    reachable_s = ideals_s_of(comparison.results, job.job, REACHABLE_OF["jct_s"])
+    took = job.estimates.get((label, "jct_s" if reachable_s else "jct_over_ideal"))
+    if took is None or took.value is None:
+        return None
+    return took.value / min(reachable_s.values(), default=1.0) - 1
 
 
 def _percent(share: float) -> str:

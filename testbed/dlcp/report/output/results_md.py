@@ -152,8 +152,8 @@ def _in_short(told: Sequence[_Told]) -> Iterator[str]:
     )
     for words, (name, room) in zip(("Most", "Least"), _ends(rooms), strict=False):
         yield (
-            f"* {words}: {room.gain_words}, {room.subject} over {room.rival} in {name}, job {room.job}; a perfect "
-            f"transport would add {room.most_words} there."
+            f"* {words}: {room.gain_words}, {room.subject} over {room.rival} in {name}, job {room.job}; no "
+            f"transport could add more than {room.most_words} there."
         )
     verdicts = Counter(_verdict(outcome) for one in told for outcome in one.outcomes)
     shown = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS)
@@ -237,9 +237,10 @@ def _gains(told: Sequence[_Told]) -> Iterable[str]:
         "the fastest of those that ran here (in brackets: what may be as fast in truth; not counted: too few runs that "
         "count, so that it may be faster); DLCP's own parts and combinations are not among the others. The interval is "
         "that of the smallest gain over any other scheme, so that choosing the best after looking does not narrow it. "
-        "`at most` is what a perfect transport (line rate, perfectly overlapped) would add to the best other: no "
-        "scheme that moves all bytes can exceed it. `over TCP`: over the best of those that TCP carries; the others "
-        "run on DLCP's own engine, whose repair and pacing they have in common with it."
+        "`at most` is what the least completion time that any transport could reach would add to the best other: no "
+        "scheme that moves all bytes can exceed it (results older than that bound: the ideal transport's). `over TCP`: "
+        "over the best of those that TCP carries; the others run on DLCP's own engine, whose repair and pacing they "
+        "have in common with it."
     )
     yield ""
     yield (

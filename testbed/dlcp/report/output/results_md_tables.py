@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from dlcp.model.metrics import IDEAL_OF, Metric
+from dlcp.model.metrics import IDEAL_OF, REACHABLE_OF, Metric
 from dlcp.report.analysis.comparison import Comparison, JobComparison
 from dlcp.report.analysis.fairness import COSTS, NOT_THERE, costs, searches
 from dlcp.report.analysis.remarks import message_sizes_remark
@@ -31,9 +31,10 @@ def metric_table(comparison: Comparison, metric: Metric) -> Iterator[str]:
     yield _rule(len(jobs) + 1)
     for label in dict.fromkeys(label for job in comparison.jobs for label in job.labels):
         yield _row([label, *(_cell(job, label, metric, unit) for job in jobs)])
-    ideals = [_ideals_s(comparison, job.job, metric) for job in jobs]
-    if any(ideals):
-        yield _row(["*ideal transport*", *(_range([ideal * unit.factor for ideal in each]) for each in ideals)])
+    for name, of in (("*ideal transport*", IDEAL_OF), ("*least of any transport*", REACHABLE_OF)):
+        bounds = [_bounds_s(comparison, job.job, of.get(metric.name)) for job in jobs]
+        if any(bounds):
+            yield _row([name, *(_range([bound * unit.factor for bound in each]) for each in bounds)])
     yield ""
     yield from _refusals(jobs, metric)
     if metric.quantile is not None and not metric.name.startswith("iteration_"):
@@ -120,10 +121,9 @@ def _refusals(jobs: Iterable[JobComparison], metric: Metric) -> Iterator[str]:
         yield f"* and {len(labels) - MOST_REASONS} more such reasons"
 
 
-def _ideals_s(comparison: Comparison, job: str, metric: Metric) -> list[float]:
-    if metric.name not in IDEAL_OF:
-        return []
-    return list(ideals_s_of(comparison.results, job, IDEAL_OF[metric.name]).values())
+def _bounds_s(comparison: Comparison, job: str, name: str | None) -> list[float]:
+    """Return a figure of RunResult.ideal by label; nothing for a metric that has none."""
+    return [] if name is None else list(ideals_s_of(comparison.results, job, name).values())
 
 
 def _range(values: Sequence[float]) -> str:

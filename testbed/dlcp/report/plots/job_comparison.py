@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
 
-from dlcp.model.metrics import IDEAL_OF, METRICS, Metric
+from dlcp.model.metrics import IDEAL_OF, METRICS, REACHABLE_OF, Metric
 from dlcp.model.sample_size import MIN_BEYOND
 from dlcp.report.analysis.comparison import Comparison, JobComparison
 from dlcp.report.data.formatting import unit_of
-from dlcp.report.data.load import ideal_s_of
+from dlcp.report.data.load import ideal_s_of, ideals_s_of
 from dlcp.report.data.metrics import Samples, samples
 from dlcp.report.data.statistics import Estimate, mean_interval, quantile, quantiles, refuse_quantile
 from dlcp.report.plots import style
@@ -101,9 +101,24 @@ def times(comparison: Comparison, job: str) -> Figure | None:
     return fig
 
 
+def _draw_bound(ax: Axes, at: float, name: str, look: dict[str, Any], below: bool) -> None:
+    """Draw a line across, with its name above or below it."""
+    ax.axhline(at, **look)
+    ax.annotate(
+        name,
+        (1, at),
+        xycoords=("axes fraction", "data"),
+        ha="right",
+        va="top" if below else "bottom",
+        fontsize=7.5,
+        color=look["color"],
+        xytext=(-3, -2 if below else 2),
+        textcoords="offset points",
+    )
+
+
 def draw_times(ax: Axes, comparison: Comparison, mine: JobComparison, metric: Metric) -> None:
     """One metric: every repeat of every scheme, the mean and its interval, and the ideal transport's if it has one."""
-    ideal_s = ideal_s_of(comparison.results, mine.job, IDEAL_OF[metric.name]) if metric.name in IDEAL_OF else None
     runs = comparison.runs[comparison.runs["job"] == mine.job]
     unit = unit_of(metric, runs[metric.name].dropna())
     styles = style.scheme_styles(comparison.results)
@@ -138,19 +153,13 @@ def draw_times(ax: Axes, comparison: Comparison, mine: JobComparison, metric: Me
                 markersize=9,
                 zorder=4,
             )
+    reachable_s = ideals_s_of(comparison.results, mine.job, REACHABLE_OF.get(metric.name, ""))
+    ideal_s = ideal_s_of(comparison.results, mine.job, IDEAL_OF.get(metric.name, ""))
+    if reachable_s:
+        at = min(reachable_s.values()) * unit.factor
+        _draw_bound(ax, at, "least of any transport", style.REACHABLE, below=False)
     if ideal_s is not None:
-        ax.axhline(ideal_s * unit.factor, **style.IDEAL)
-        ax.annotate(
-            "ideal transport",
-            (1, ideal_s * unit.factor),
-            xycoords=("axes fraction", "data"),
-            ha="right",
-            va="bottom",
-            fontsize=7.5,
-            color=style.IDEAL["color"],
-            xytext=(-3, 2),
-            textcoords="offset points",
-        )
+        _draw_bound(ax, ideal_s * unit.factor, "ideal transport", style.IDEAL, below=bool(reachable_s))
     ax.set_xticks(range(len(mine.labels)), mine.labels)
     if len(mine.labels) > FEW:
         ax.tick_params(axis="x", labelrotation=90, labelsize=7)

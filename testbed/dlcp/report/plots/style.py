@@ -23,6 +23,8 @@ from dlcp.report.data.regime_facts import regime_caption
 
 IDEAL: dict[str, Any] = {"color": "#5a5a5a", "linestyle": (0, (1, 1.4)), "linewidth": 1.4}
 """The line of the ideal transport."""
+REACHABLE: dict[str, Any] = {"color": "#5a5a5a", "linestyle": (0, (5, 2)), "linewidth": 1.1}
+"""The line of the least that any transport could reach."""
 INK = "#1f2328"
 FAINT = "#6e7781"
 
