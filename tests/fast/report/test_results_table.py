@@ -73,5 +73,21 @@ def test_search_table__has_every_point_and_marks_what_was_chosen(tmp_path: Path)
     lines = list(search_table(compared(tmp_path / "with", search.model_dump(mode="json"))))
     assert "| P3 | slice 11 kB | 13.1 | 13.1 |" in lines
     assert "| P3 | slice 22 kB | **12.1** | **12.1** |" in lines
+    (end,) = (line for line in lines if line.startswith("* "))
+    assert end.startswith("* P3: the best `slice` in long, short is 22 kB, at an end of what was tried (11 kB, 22 kB)")
     assert "| P3 | slice 88 kB | more than the bucket | more than the bucket |" in lines
     assert "of 2 runs a point" in lines[0]
+
+
+def test_search__is_at_an_end_only_with_the_first_or_last_value_that_ran() -> None:
+    def chosen(value: str, *values: str, unfit: str = "") -> dict[str, list[str]]:
+        points = tuple(Point(knobs={"slice": each, "fixed": 1}, unfit="no" if each == unfit else "") for each in values)
+        search = Search(
+            label="P3", scheme="p3", job="j", substrate="emulate", digest="0", cores=2, kernel="6", points=points
+        )
+        return search.model_copy(update={"chosen": {"slice": value, "fixed": 1}}).at_an_end()
+
+    assert chosen("b", "a", "b", "c") == {}
+    assert chosen("a", "a", "b", "c") == {"slice": ["a", "b", "c"]}
+    assert chosen("b", "a", "b", "c", unfit="c") == {"slice": ["a", "b"]}
+    assert chosen("a", "a") == {}

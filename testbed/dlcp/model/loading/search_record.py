@@ -75,6 +75,22 @@ class Search(Frozen):
         timed = [(point.mean_jct_s, number) for number, point in enumerate(self.points) if point.mean_jct_s is not None]
         return self.points[min(timed)[1]].knobs if timed else None
 
+    def at_an_end(self) -> dict[str, list[Any]]:
+        """Return the knobs whose chosen value is the first or the last of those that had runs, each with these values
+        in their order: a better one may lie beyond. A knob of one value was not searched."""
+        tried: dict[str, list[Any]] = {}
+        for point in self.points if self.chosen is not None else ():
+            for knob, value in point.knobs.items() if not point.unfit else ():
+                values = tried.setdefault(knob, [])
+                if value not in values:
+                    values.append(value)
+        chosen = self.chosen or {}
+        return {
+            knob: values
+            for knob, values in tried.items()
+            if len(values) > 1 and chosen.get(knob) in (values[0], values[-1])
+        }
+
     @property
     def complete(self) -> bool:
         """True if every point that is feasible has had all its runs, trusted or not."""

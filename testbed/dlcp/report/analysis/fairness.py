@@ -102,6 +102,26 @@ def costs(results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["job", "label", "cost", "value", "low", "high", "n", "why"])
 
 
+def search_ends(results: Results) -> pd.DataFrame:
+    """Return one row a (job, label, knob) whose chosen value is at an end of those that `dlcp tune` tried: the value,
+    and all of them in words."""
+    rows = [
+        {
+            "job": job,
+            "label": label,
+            "knob": knob,
+            "value": str((search.chosen or {})[knob]),
+            "tried": ", ".join(map(str, values)),
+        }
+        for job in results.jobs
+        for label in results.labels(job)
+        if (tuning := results.example(job, label).tuning).get("points")
+        for search in [Search.model_validate(tuning)]
+        for knob, values in search.at_an_end().items()
+    ]
+    return pd.DataFrame(rows, columns=["job", "label", "knob", "value", "tried"])
+
+
 def searches(results: Results) -> pd.DataFrame:
     """One row a point that `dlcp tune` tried for a (job, label): its knobs in words, the mean job completion of its
     runs (seconds; NaN unless all of them count), how many runs, whether it was chosen, and why it was not run."""

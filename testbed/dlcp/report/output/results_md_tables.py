@@ -9,7 +9,7 @@ import pandas as pd
 
 from dlcp.model.metrics import IDEAL_OF, REACHABLE_OF, Metric
 from dlcp.report.analysis.comparison import Comparison, JobComparison
-from dlcp.report.analysis.fairness import COSTS, NOT_THERE, costs, searches
+from dlcp.report.analysis.fairness import COSTS, NOT_THERE, costs, search_ends, searches
 from dlcp.report.analysis.remarks import message_sizes_remark
 from dlcp.report.data.formatting import Unit, show_estimate, unit_of
 from dlcp.report.data.load import ideals_s_of
@@ -67,6 +67,19 @@ def search_table(comparison: Comparison) -> Iterator[str]:
             cells.append(f"**{text}**" if row["chosen"] else text)
         yield _row([str(label), str(knobs), *cells])
     yield ""
+    yield from _search_ends(comparison)
+
+
+def _search_ends(comparison: Comparison) -> Iterator[str]:
+    """Say which searches ended at an end of what they tried, so that a rival may be better than it is shown here."""
+    ends = search_ends(comparison.results)
+    for (label, knob, value, tried), group in ends.groupby(["label", "knob", "value", "tried"], sort=False):
+        yield (
+            f"* {label}: the best `{knob}` in {', '.join(group['job'])} is {value}, at an end of what was tried "
+            f"({tried}); a better one may lie beyond."
+        )
+    if len(ends):
+        yield ""
 
 
 def cost_table(comparison: Comparison) -> Iterator[str]:
