@@ -141,15 +141,15 @@ class RanksInProcess:
             server.expect_first()
         self._workers = [make_worker(spec.pattern, place) for place in places[:workers]]
         self._failures: list[BaseException] = []
+        self._lost: Lost = np.zeros((workers, packing.rows), np.bool_)
+        self._now = self._nothing_pushed()
         self._threads = [threading.Thread(target=self._serve, args=(server,), daemon=True) for server in self._servers]
         for thread in self._threads:
             thread.start()
 
     def step(self, iteration: int, rows: Floats, lost: Lost) -> Pushed:
         """See Exchange. Raises what ended a server."""
-        count = len(self.pushes)
-        self._lost = lost
-        self._now = Pushed(np.zeros(count, np.int64), np.zeros(count), np.zeros(count), [])
+        self._lost, self._now = lost, self._nothing_pushed()
         try:
             for worker, packed in zip(self._workers, rows, strict=True):
                 for number, tensor in enumerate(self._tensors):
@@ -171,6 +171,10 @@ class RanksInProcess:
             endpoint.close()
         for thread in self._threads:
             thread.join()
+
+    def _nothing_pushed(self) -> Pushed:
+        count = len(self.pushes)
+        return Pushed(np.zeros(count, np.int64), np.zeros(count), np.zeros(count), [])
 
     def _lose(self, source: int, key: MessageKey, data: Values) -> Lost | None:
         """Take of a push the packets that the masks name of its sender's gradient, and note what it carried."""
