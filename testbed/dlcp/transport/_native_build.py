@@ -21,6 +21,7 @@ HEADERS = (
     "engine/engine.h",
     "traffic/traffic.h",
     "traffic/blast.h",
+    "simulate/events.h",
 )
 """Headers with cffi marks; in the order in which they need each other."""
 INLINE_HEADERS = ("codepoint.h", "switch/aqm.h")
