@@ -22,6 +22,8 @@ HEADERS = (
     "traffic/traffic.h",
     "traffic/blast.h",
     "simulate/events.h",
+    "simulate/fabric.h",
+    "simulate/planned.h",
 )
 """Headers with cffi marks; in the order in which they need each other."""
 INLINE_HEADERS = ("codepoint.h", "switch/aqm.h")
